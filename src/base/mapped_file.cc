@@ -1,0 +1,57 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace argent {
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    const Code code = errno == ENOENT ? Code::not_found : Code::io;
+    return fail(code, "{}: cannot open: {}", path, std::strerror(errno));
+  }
+  struct stat st {};
+  MappedFile file;
+  if (::fstat(fd, &st) != 0) {
+    const int error = errno;
+    ::close(fd);
+    return fail(Code::io, "{}: cannot stat: {}", path, std::strerror(error));
+  }
+  if (!S_ISREG(st.st_mode)) {
+    ::close(fd);
+    return fail(Code::invalid, "{}: not a regular file{}", path, S_ISDIR(st.st_mode) ? " (it is a folder)" : "");
+  }
+  file.size_ = size_t(st.st_size);
+  if (file.size_ > 0) {
+    void* p = ::mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+      const int error = errno;
+      ::close(fd);
+      return fail(Code::io, "{}: cannot map {} bytes: {}", path, file.size_, std::strerror(error));
+    }
+    file.data_ = static_cast<const uint8_t*>(p);
+    file.mapped_ = true;
+  }
+  ::close(fd);
+  return file;
+}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(mapped_, other.mapped_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (mapped_) ::munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+}  // namespace argent
