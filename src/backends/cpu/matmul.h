@@ -1,0 +1,49 @@
+// Matrix products of the CPU backend: out[token][row] = sum over columns of weight[row][column] * x[token][column].
+//
+// Weights are re-laid once, at load, into panels of 16 rows (pack.h); activations are prepared once per group of matrices
+// (activations.h). One kernel family serves any number of tokens, and an output's bits depend on its weights and its
+// token only: not on the number of tokens, panels or threads, and not on the ISA where it has FMA. The arithmetic is
+// fixed in matmul-inl.h; docs/decisions/0003-cpu-matrix-layout.md has the reasons and the figures.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/activations.h"
+#include "backends/cpu/pack.h"
+#include "quant/formats.h"
+
+namespace argent::cpu {
+
+// In order of preference. baseline runs on any x86-64 (SSE2, no FMA: products and sums are rounded one by one, so its
+// last bits differ from the others').
+enum class Isa : uint8_t { baseline, avx2, avx512 };
+
+// What the kernels of this format's weights multiply with unless asked for f32: q8 for quantized formats, f32 for floats.
+constexpr Activations native_activations(Format format) {
+  return format == Format::f32 || format == Format::f16 || format == Format::bf16 ? Activations::f32 : Activations::q8;
+}
+
+struct MatmulKernels {
+  Isa isa;
+
+  // Prepares x[token_begin..token_end)[col_begin..col_end) into `acts` (activation_bytes, 64-byte aligned). `x` points at
+  // the part's first element (token_begin, col_begin); x_stride is in floats from token to token.
+  void (*prepare_q8)(const ActivationPart& part, const float* x, uint64_t x_stride, QuantGroup* acts);
+  void (*prepare_f32)(const ActivationPart& part, const float* x, uint64_t x_stride, float* acts);
+
+  // The rows of panels [panel_begin, panel_end) for all n_tokens: out[token * out_stride + row], row < n_rows; nothing
+  // else is written. multiply_q8 takes quantized formats only, multiply_f32 takes every format.
+  void (*multiply_q8)(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_end, const QuantGroup* acts,
+                      uint32_t n_tokens, float* out, uint64_t out_stride);
+  void (*multiply_f32)(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_end, const float* acts,
+                       uint32_t n_tokens, float* out, uint64_t out_stride);
+};
+
+// Whether this machine (processor and operating system) runs the kernels of `isa`.
+bool isa_supported(Isa isa);
+// The best ISA of this machine.
+Isa best_isa();
+// The kernels of a supported ISA.
+const MatmulKernels& matmul_kernels(Isa isa);
+
+}  // namespace argent::cpu
