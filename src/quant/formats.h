@@ -21,8 +21,8 @@ enum class Format : uint8_t {
 struct FormatInfo {
   std::string_view name;  // as in files and messages: "Q4_K"
   uint32_t gguf_id;
-  uint32_t block;  // elements of a block
-  uint32_t bytes;  // bytes of a block
+  uint32_t block;                // elements of a block
+  uint32_t bytes;                // bytes of a block
   std::optional<Format> format;  // nothing for a format that is known but not computed with
 };
 
