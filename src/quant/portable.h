@@ -50,12 +50,13 @@ QK_FN float qk_half(u32 bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(u16(bits)));
   return value;
 #else
-  // Without branches, so that loops over F16 rows vectorise on any x86-64.
+  // Masks, not branches, so that loops over F16 rows vectorise on any x86-64.
   const u32 magnitude = bits & 0x7fff;
-  const u32 special = magnitude >= 0x7c00 ? 112u << 23 : 0;  // infinity and NaN: exponent 31 becomes 255
-  const u32 normal = (magnitude << 13) + (112u << 23) + special;
+  const u32 special = 0u - u32(magnitude >= 0x7c00);  // infinity and NaN: exponent 31 becomes 255
+  const u32 normal = (magnitude << 13) + (112u << 23) + (special & 112u << 23);
+  const u32 tiny = 0u - u32(magnitude < 0x400);
   const u32 subnormal = __builtin_bit_cast(u32, float(i32(magnitude)) * 0x1p-24f);
-  return qk_float((magnitude < 0x400 ? subnormal : normal) | (bits & 0x8000) << 16);
+  return qk_float((subnormal & tiny) | (normal & ~tiny) | (bits & 0x8000) << 16);
 #endif
 }
 
@@ -77,12 +78,21 @@ QK_FN u32 qk_lookup(u32 indices, u32 t0, u32 t1, u32 t2, u32 t3) {
   const u32 nibbles = __byte_perm(indices | indices >> 4, 0, 0x4420);  // the four indices, 4 bits each
   const u32 low = __byte_perm(t0, t1, nibbles & 0x7777), high = __byte_perm(t2, t3, nibbles & 0x7777);
   return __byte_perm(low, high, 0x3210 | (nibbles & 0x8888) >> 1);
-#else
+#elif defined(__METAL_VERSION__)
+  // Selects rather than an indexed array, which would live in device memory.
   u32 result = 0;
   for (u32 k = 0; k < 4; k++) {
     const u32 i = qk_byte(indices, k);
     const u32 word = i & 8 ? (i & 4 ? t3 : t2) : (i & 4 ? t1 : t0);
     result |= qk_byte(word, i & 3) << 8 * k;
+  }
+  return result;
+#else
+  const u32 table[4] = {t0, t1, t2, t3};
+  u32 result = 0;
+  for (u32 k = 0; k < 4; k++) {
+    const u32 i = qk_byte(indices, k);
+    result |= qk_byte(table[i >> 2], i & 3) << 8 * k;
   }
   return result;
 #endif
