@@ -1,0 +1,98 @@
+// The seam to a device. A backend holds a model's weights in its own layout, the KV cache and one arena, compiles plans and
+// runs steps. Calls are made by one thread; run() may return before the device is done, wait() does not.
+//
+//   load(graph) -> allocate(memory) -> compile(plan) once a rung -> run(plan, step), wait(ticket) once a step
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "graph/kv_layout.h"
+#include "graph/plan.h"
+#include "graph/step.h"
+
+namespace argent {
+
+enum class KvType : uint8_t { f16, f32 };
+constexpr uint32_t kv_element_bytes(KvType type) { return type == KvType::f16 ? 2 : 4; }
+
+// native: activations of quantized matrices become int8 in groups of 32, as the kernels do it; f32: weights are decoded and
+// multiplied with the activations as they are.
+enum class ActivationMode : uint8_t { native, f32 };
+
+inline constexpr uint32_t kKvBlockTokens = 32;  // positions of a KV block, on every backend
+
+struct BackendOptions {
+  std::string isa;         // cpu: baseline, avx2, avx512; empty: the best that this machine has
+  uint32_t n_threads = 0;  // 0: what affinity and cgroup leave
+  ActivationMode activations = ActivationMode::native;
+  KvType kv_k = KvType::f16, kv_v = KvType::f16;
+};
+
+struct BackendCaps {
+  std::string name;         // "cpu", as in --device
+  std::string description;  // "CPU, 2 threads, avx512"
+  uint64_t memory_free = 0;
+};
+
+// What a model needs beside its weights; known before allocate() is called.
+struct MemoryNeed {
+  uint64_t arena_bytes = 0;            // the largest plan's
+  std::vector<uint32_t> group_blocks;  // KV blocks of each layer group
+};
+
+struct Progress {
+  std::string_view what;
+  uint64_t done, total;  // bytes
+};
+
+// A whole KV block of a layer group, in all its layers.
+struct KvCopy {
+  uint32_t group;
+  int32_t from, to;
+};
+
+using PlanId = uint32_t;
+using Ticket = uint64_t;
+
+struct StepResult {
+  std::span<const float> logits;    // [output rows][n_vocab], empty when the plan samples; valid until the next run()
+  std::span<const int32_t> sampled; // one token an output row, -1 where the logits were not finite
+};
+
+struct NodeTime {
+  uint32_t node;  // index into the plan's nodes
+  uint64_t nanoseconds;
+};
+
+class Backend : public KernelTable {
+ public:
+  virtual BackendCaps caps() const = 0;
+
+  // Bytes that a weight takes on the device (0: used where it lies in the file), and that the KV cache of a layer takes.
+  virtual uint64_t weight_bytes(const Graph& graph, ValueId weight) const = 0;
+  virtual uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const = 0;
+
+  // Brings all weights of the graph to the device. The graph's file bytes stay mapped as long as the backend lives.
+  virtual Status load(const Graph& graph, const std::function<bool(const Progress&)>& progress) = 0;
+  virtual Status allocate(const KvLayout& layout, const MemoryNeed& need) = 0;
+  virtual Result<PlanId> compile(Plan plan) = 0;
+
+  // Starts a step of a compiled plan; the step must fit the plan's key. Steps run in the order of the calls.
+  virtual Result<Ticket> run(PlanId plan, const Step& step) = 0;
+  virtual Result<StepResult> wait(Ticket ticket) = 0;
+  virtual Status copy_blocks(std::span<const KvCopy> copies) = 0;
+
+  // Time of each node of the last step, where profiling is on; one entry a node.
+  virtual void set_profile(bool on) = 0;
+  virtual std::span<const NodeTime> profile() const = 0;
+};
+
+// Backends of this build. unsupported: a device or ISA that is not there, with what is.
+Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendOptions& options);
+Result<std::unique_ptr<Backend>> make_reference_backend(const BackendOptions& options);
+Result<std::unique_ptr<Backend>> make_null_backend(const BackendOptions& options);
+
+}  // namespace argent

@@ -1,0 +1,74 @@
+// The cost model: bytes that must move and operations that must be done, from shapes alone.
+#include "graph/graph.h"
+
+namespace argent {
+namespace {
+
+struct Call {
+  const Graph& graph;
+  const Node& node;
+  const CostContext& context;
+
+  const Value& in(size_t i) const { return graph.values[node.inputs[i]]; }
+  const Value& out(size_t i) const { return graph.values[node.outputs[i]]; }
+  uint64_t rows(const Value& v) const {
+    return v.rows == Rows::tokens ? context.n_tokens : v.rows == Rows::outputs ? context.n_outputs : v.n_rows;
+  }
+  uint64_t bytes(const Value& v) const {
+    if (v.kind == ValueKind::weight) return v.file_bytes();
+    if (v.kind == ValueKind::state) return 0;
+    return rows(v) * v.width * (v.dtype == DType::candidates ? 8 : 4);
+  }
+  uint64_t all_bytes() const {
+    uint64_t sum = 0;
+    for (ValueId id : node.inputs) sum += bytes(graph.values[id]);
+    for (ValueId id : node.outputs) sum += bytes(graph.values[id]);
+    return sum;
+  }
+  uint64_t products(size_t first, size_t count) const {
+    uint64_t flops = 0;
+    for (size_t i = first; i < first + count; ++i) flops += 2 * rows(in(0)) * in(i).n_rows * in(i).width;
+    return flops;
+  }
+};
+
+Cost elementwise(const Call& c) {
+  uint64_t flops = 0;
+  for (ValueId id : c.node.outputs) flops += c.rows(c.graph.values[id]) * c.graph.values[id].width;
+  return {c.all_bytes(), flops};
+}
+Cost copy(const Call& c) { return {c.all_bytes(), 0}; }
+Cost embed(const Call& c) { return {c.rows(c.out(0)) * row_bytes(c.in(1).format, c.in(1).width) + c.bytes(c.out(0)), 0}; }
+Cost matmul(const Call& c) { return {c.all_bytes(), c.products(1, 1)}; }
+Cost qkv(const Call& c) { return {c.all_bytes(), c.products(1, 3)}; }
+Cost glu(const Call& c) { return {c.all_bytes(), c.products(1, 2)}; }
+Cost rope_table(const Call& c) { return {c.all_bytes(), 20 * c.rows(c.out(0)) * c.out(0).width}; }
+Cost kv_store(const Call& c) {
+  const uint64_t elements = c.rows(c.in(0)) * (c.in(0).width + c.in(1).width);
+  return {elements * (4 + c.context.kv_element_bytes), 0};
+}
+Cost attention(const Call& c) {
+  const Attrs& a = c.node.attrs;
+  const uint64_t rows = c.rows(c.in(0));
+  uint64_t keys = c.context.n_kv + (c.context.n_tokens + 1) / 2;  // causal: a row sees half of its own step on average
+  uint64_t held = c.context.n_kv + c.context.n_tokens;
+  if (a.window && keys > a.window) keys = a.window;
+  if (a.window && held > a.window + c.context.n_tokens) held = a.window + c.context.n_tokens;
+  return {c.bytes(c.in(0)) + c.bytes(c.out(0)) + held * a.n_head_kv * (a.d_head + a.d_value) * c.context.kv_element_bytes,
+          2 * rows * keys * a.n_head * (a.d_head + a.d_value)};
+}
+
+}  // namespace
+
+Cost cost(const Graph& graph, const Node& node, const CostContext& context) {
+  const Call call{graph, node, context};
+  switch (node.op) {
+#define OP(name, least, most, n_out, shape, rule, in_place, ...) \
+  case Op::name: return rule(call);
+#include "graph/ops.def"
+#undef OP
+  }
+  return {};
+}
+
+}  // namespace argent

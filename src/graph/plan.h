@@ -1,0 +1,52 @@
+// A plan is what a backend executes: the graph after the passes, and where every value lives.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "graph/graph.h"
+#include "graph/kernel_table.h"
+
+namespace argent {
+
+enum class Tail : uint8_t { logits, greedy, sample };  // what becomes of the logits rows
+
+// All that changes a plan's structure. Lengths, positions, tables and ids are data of the step.
+struct PlanKey {
+  uint32_t n_tokens = 1;   // most rows, a rung of the ladder
+  uint32_t n_outputs = 1;  // most logits rows
+  bool all_rows = false;   // every row wants logits: nothing is gathered
+  Tail tail = Tail::logits;
+  bool operator==(const PlanKey&) const = default;
+};
+
+// The rung that serves a step; pure. Rungs are 1, 8, 64 and the largest step.
+PlanKey plan_key(uint32_t n_tokens, uint32_t n_outputs, uint32_t max_tokens, uint32_t max_outputs, Tail tail);
+
+struct Plan {
+  PlanKey key;
+  Graph graph;                       // node.device, node.in_place are set
+  std::vector<uint64_t> offset;      // by value: bytes into the arena of its device; kNoOffset for what lives elsewhere
+  std::vector<uint64_t> workspace;   // by node: offset of its scratch
+  std::vector<uint64_t> arena_bytes; // by device
+  std::vector<std::string> devices;  // names, for dumps
+
+  static constexpr uint64_t kNoOffset = UINT64_MAX;
+  uint32_t max_rows(Rows rows) const { return rows == Rows::tokens ? key.n_tokens : key.n_outputs; }
+};
+
+enum class Stage : uint8_t { built, rows, placed, fused, aliased, planned };
+
+struct PlanOptions {
+  Stage stop_after = Stage::planned;  // for `argent graph --stage`
+  bool fuse = true;
+  // Device of a layer, and of what is outside the layers (-1); empty: everything on device 0.
+  std::vector<uint8_t> layer_device;
+};
+
+// Runs the passes over a model's graph. Fails when an op has no kernel on any device, naming it with its shapes.
+Result<Plan> make_plan(const Graph& model, const PlanKey& key, std::span<const KernelTable* const> devices, const PlanOptions& options = {});
+
+std::string dump(const Plan& plan, DumpFormat format, const CostContext& context);
+
+}  // namespace argent

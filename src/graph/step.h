@@ -1,0 +1,46 @@
+// A step is plain data: everything that changes from run to run of a plan.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace argent {
+
+// How one logits row is sampled; checked where it enters (sample/params.h).
+struct SampleParams {
+  float temperature = 0.0f;  // 0 = argmax, lowest id on ties
+  uint32_t top_k = 40;       // 0 = all
+  float top_p = 0.95f;       // 1 = off
+  float min_p = 0.05f;       // 0 = off
+  float repeat_penalty = 1.0f;   // 1 = off
+  uint32_t repeat_last_n = 64;   // tokens before this one that the penalty looks at
+  uint64_t seed = 0;             // key of the Philox draws
+  uint32_t sample_index = 0;     // which of n answers; with the position the counter of the draw
+};
+
+// One sequence's part of a step.
+struct StepSequence {
+  uint32_t first_row = 0, n_rows = 0;  // its rows are neighbours, in order of position
+  uint32_t length = 0;                 // positions in the cache before the step
+  uint32_t slot = 0;                   // where the device keeps what this sequence sampled last
+  // Block tables, one a layer group: logical block -> block of the pool, -1 where the window has passed.
+  std::vector<std::span<const int32_t>> tables;
+  std::span<const int32_t> recent;     // the tokens before the sampled one, for penalties
+};
+
+struct Step {
+  // A row's token, or ~slot: what that slot's sequence sampled in the step before, still on the device.
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> positions;
+  std::vector<uint32_t> row_sequence;  // index into sequences
+  std::vector<StepSequence> sequences;
+  std::vector<int32_t> output_rows;    // rows that want logits, ascending
+  std::vector<SampleParams> sampling;  // one an output row; empty when the plan hands out logits only
+
+  void clear() {
+    tokens.clear(), positions.clear(), row_sequence.clear(), sequences.clear(), output_rows.clear(), sampling.clear();
+  }
+};
+
+}  // namespace argent
