@@ -25,7 +25,7 @@ void decode_blocks(const u8* row, float* out, uint64_t n) {
 
 template <>
 void decode_blocks<Format::f32>(const u8* row, float* out, uint64_t n) {
-  std::memcpy(out, row, n * sizeof(block_f32));
+  if (n) std::memcpy(out, row, n * sizeof(block_f32));  // an empty row may be null
 }
 
 template <>
