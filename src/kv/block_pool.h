@@ -1,6 +1,7 @@
 // The blocks of one layer group: which are free, who holds them, and in which order the cached ones leave.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -14,8 +14,10 @@
 // Reuse of a block number is safe on a device that runs steps in the order of the calls. Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -38,7 +40,7 @@ struct Config {
 };
 
 // The most blocks that a sequence of up to n_tokens (a step's own included) references at once in a group of that
-// window (0: full). With a pool of this size one sequence never runs out.
+// window (0: full), whatever it does. A pool of this size never fails the only sequence in it.
 uint32_t blocks_needed(const Config& config, uint32_t window, uint32_t n_tokens);
 
 // Names an open sequence; never reused after close(), so a stale one is noticed.
@@ -108,7 +110,8 @@ class Cache {
   //   min(n, length)            while it lies in the block being filled, or in full blocks that only this sequence has;
   //   else a multiple of block_tokens, since published blocks are not written again; lower where a sliding group has
   //   lost a block of the window there: the highest multiple whose window is held or cached, in the end 0.
-  // Cutting off at most `rollback` committed tokens never loses a window.
+  // Over tokens that this sequence committed itself, going back to the greatest length so far minus `rollback` never
+  // loses a window.
   Result<uint32_t> truncate(SeqId seq, uint32_t n);
 
   // A second sequence with the same tokens. Full blocks are shared, the one being filled is to be copied; reservations
@@ -173,14 +176,14 @@ class Cache {
   int32_t take_block(uint32_t group);
   void evict_one(uint32_t group);
   bool make_room_in_tree();
-  void remove_leaf(int32_t node);
+  uint32_t remove_leaf(int32_t node);
   void prune(int32_t node);
   Status room_for(uint32_t group, uint64_t need, const char* purpose);
 
-  Status check_pools(std::vector<std::vector<uint32_t>>& holders) const;
-  Status check_tree() const;
-  Status check_sequence(const Sequence& s, std::vector<std::vector<uint32_t>>& holders,
-                        std::vector<uint32_t>& pins) const;
+  struct Census;  // what the sequences hold, counted by check()
+  Status check_sequence(const Sequence& s, Census& census) const;
+  Status check_tree(const Census& census) const;
+  Status check_pool(uint32_t group, const Census& census) const;
 
   Config config_;
   PrefixTree tree_;

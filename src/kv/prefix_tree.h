@@ -1,6 +1,7 @@
 // The tree of published prefixes: a node is one full block of tokens after its parent's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
