@@ -10,8 +10,7 @@
 #define QK_FN inline
 #define QK_CONST constant constexpr
 #elif defined(__CUDACC__)
-// Underscored attributes, since a Metal shim may define "device" as an empty macro.
-#define QK_FN __attribute__((__host__)) __attribute__((__device__)) __attribute__((always_inline)) inline
+#define QK_FN __host__ __device__ __attribute__((always_inline)) inline
 #define QK_CONST constexpr
 #else
 // Always inlined: a copy that the linker shares between object files compiled for different instruction sets would be
@@ -33,7 +32,8 @@ static_assert(sizeof(u8) == 1 && sizeof(u16) == 2 && sizeof(u32) == 4, "types of
 // The float with these bits.
 QK_FN float qk_float(u32 bits) {
 #if defined(__METAL_VERSION__)
-  return metal::as_type<float>(bits);
+  using namespace metal;
+  return as_type<float>(bits);
 #elif defined(__CUDA_ARCH__)
   return __uint_as_float(bits);
 #else
@@ -44,7 +44,8 @@ QK_FN float qk_float(u32 bits) {
 // The value of IEEE half bits (the low 16 of the argument); exact, so the same everywhere but for the payload of a NaN.
 QK_FN float qk_half(u32 bits) {
 #if defined(__METAL_VERSION__)
-  return float(metal::as_type<half>(u16(bits)));
+  using namespace metal;
+  return float(as_type<half>(u16(bits)));
 #elif defined(__CUDA_ARCH__)
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(u16(bits)));
