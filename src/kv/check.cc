@@ -49,9 +49,9 @@ Status Cache::check_sequence(const Sequence& s, Census& census) const {
     const Table& t = s.tables[g];
     if (t.blocks.size() != n_blocks || n_blocks * b < length)
       return fail(Code::internal, "group {}: a table of {} blocks for {} tokens", g, t.blocks.size(), length);
-    if (t.first > first_needed(g, length, 0))
+    if (t.first > first_needed(g, length))
       return fail(Code::internal, "group {}: held from block {}, length {} needs {}", g, t.first, length,
-                  first_needed(g, length, 0));
+                  first_needed(g, length));
     const uint32_t most = blocks_needed(config_, config_.groups[g].window, static_cast<uint32_t>(n_blocks * b));
     if (n_blocks - t.first > most)
       return fail(Code::internal, "group {}: {} blocks held, at most {} promised", g, n_blocks - t.first, most);

@@ -11,11 +11,6 @@ constexpr uint64_t kMaxPositions = std::numeric_limits<int32_t>::max();
 
 uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-// A rolled-back length may be rounded down to a block, so the spare positions are counted from there.
-uint64_t spare_positions(const Config& config) {
-  return config.rollback ? uint64_t{config.rollback} + config.block_tokens - 1 : 0;
-}
-
 // With a full group every node holds one of its blocks. Without one, nodes whose blocks are all evicted remain as the
 // path to deeper ones; 16 times the blocks lets the path of a sequence be that much longer than what is held of it.
 uint64_t tree_capacity(const Config& config) {
@@ -34,9 +29,10 @@ Error stale(SeqId id) { return fail(Code::internal, "KV sequence {:#x} is not op
 uint32_t blocks_needed(const Config& config, uint32_t window, uint32_t n_tokens) {
   const uint64_t all = ceil_div(n_tokens, config.block_tokens);
   if (window == 0) return static_cast<uint32_t>(all);
-  // Held at once: what the first query of a step sees besides itself, the spare, the step; at any offset in a block.
-  const uint64_t positions = uint64_t{window} - 1 + spare_positions(config) + config.max_step;
-  return static_cast<uint32_t>(std::min(all, ceil_div(positions - 1, config.block_tokens) + 1));
+  // The step, the rollback and at worst a block less one token lie behind the block edge that the window ends at.
+  const uint64_t b = config.block_tokens;
+  const uint64_t behind = ceil_div(uint64_t{config.max_step} + config.rollback + b - 1, b);
+  return static_cast<uint32_t>(std::min(all, behind + ceil_div(uint64_t{window} - 1, b)));
 }
 
 Result<Cache> Cache::create(Config config) {
@@ -48,7 +44,7 @@ Result<Cache> Cache::create(Config config) {
   for (size_t g = 0; g < config.groups.size(); ++g) {
     const GroupConfig& group = config.groups[g];
     if (group.n_blocks == 0) return fail(Code::invalid, "KV group {} has no blocks", g);
-    if (uint64_t{group.window} + config.max_step + spare_positions(config) > kMaxPositions)
+    if (uint64_t{group.window} + config.max_step + config.rollback > kMaxPositions)
       return fail(Code::invalid, "KV group {}: window {} + max_step {} + rollback {} exceed {} positions", g,
                   group.window, config.max_step, config.rollback, kMaxPositions);
     total += group.n_blocks;
@@ -122,12 +118,12 @@ void Cache::pop_block(Sequence& s, bool keep) {
     prune(node);
 }
 
-uint32_t Cache::first_needed(uint32_t group, uint32_t length, uint32_t spare) const {
-  const uint64_t window = config_.groups[group].window;
-  if (window == 0) return 0;
-  uint64_t query = length > spare ? length - spare : 0;
-  if (spare) query -= query % config_.block_tokens;
-  return query + 1 > window ? static_cast<uint32_t>((query + 1 - window) / config_.block_tokens) : 0;
+// The window is counted back from the last block edge, not from the length: then the full blocks of a sequence are
+// always a usable prefix, which is what preemption and roll-back come back to. It costs at most one block.
+uint32_t Cache::first_needed(uint32_t group, uint32_t length) const {
+  const uint64_t window = config_.groups[group].window, b = config_.block_tokens;
+  const uint64_t query = length / b * b;
+  return window != 0 && query + 1 > window ? static_cast<uint32_t>((query + 1 - window) / b) : 0;
 }
 
 // The largest length <= n whose window is there in every sliding group, or rather: the first such length found by going
@@ -140,7 +136,7 @@ uint32_t Cache::usable_length(uint32_t n, Present present) const {
     again = false;
     for (uint32_t g = 0; g < n_groups() && !again; ++g) {
       if (!sliding(g)) continue;
-      const uint32_t first = first_needed(g, n, 0);
+      const uint32_t first = first_needed(g, n);
       for (auto i = static_cast<uint32_t>(ceil_div(n, config_.block_tokens)); i-- > first;) {
         if (present(g, i)) continue;
         n = i * config_.block_tokens;
@@ -190,7 +186,7 @@ Result<PrefixHit> Cache::adopt_prefix(SeqId id, std::span<const int32_t> tokens)
   for (int32_t node : s->nodes) ++tree_.pins(node);
   for (uint32_t g = 0; g < n_groups(); ++g) {
     Table& t = s->tables[g];
-    t.first = first_needed(g, hit.length, 0);
+    t.first = first_needed(g, hit.length);
     t.blocks.assign(n, kNone);
     for (uint32_t i = t.first; i < n; ++i) pools_[g].add_ref(t.blocks[i] = tree_.block(s->nodes[i], g));
   }
@@ -275,9 +271,10 @@ void Cache::publish(Sequence& s) {
 }
 
 void Cache::let_go(Sequence& s) {
+  const auto length = static_cast<uint32_t>(s.tokens.size());
   for (uint32_t g = 0; g < n_groups(); ++g) {
     Table& t = s.tables[g];
-    const uint32_t first = first_needed(g, static_cast<uint32_t>(s.tokens.size()), config_.rollback);
+    const uint32_t first = first_needed(g, length - std::min(length, config_.rollback));
     for (; t.first < first; ++t.first) {
       pools_[g].drop_ref(t.blocks[t.first]);
       t.blocks[t.first] = kNone;
@@ -309,7 +306,7 @@ Result<uint32_t> Cache::truncate(SeqId id, uint32_t n) {
   const auto end = static_cast<uint32_t>(ceil_div(n, b));
   for (uint32_t g = 0; g < n_groups(); ++g) {
     Table& t = s->tables[g];
-    const uint32_t first = first_needed(g, n, 0);
+    const uint32_t first = first_needed(g, n);
     for (uint32_t i = first; i < std::min(end, t.first); ++i)
       pools_[g].add_ref(t.blocks[i] = tree_.block(s->nodes[i], g));
     t.first = std::min(t.first, first);

@@ -7,7 +7,9 @@
 //   - Only full blocks are shared, and a full block is never written again, so nothing is copied on write.
 //   - A block that a commit fills is published in a prefix tree. A published block that nobody references stays cached,
 //     and is evicted only when its pool has no free block left, longest unreferenced first, leaves before parents.
-//   - A sliding group references only what the next position's window can see; what falls out of it stays cached.
+//   - A sliding group references only the window before the last block edge and what follows; what falls out of it
+//   stays
+//     cached.
 //
 // One step of one sequence:   reserve(n) -> table() goes to the device, which computes n positions -> commit(tokens).
 // A commit may be shorter than its reservation (rejected drafts); what was computed beyond it is simply written again.
@@ -34,13 +36,14 @@ struct GroupConfig {
 struct Config {
   uint32_t block_tokens = 32;  // a power of two
   uint32_t max_step = 512;     // the most tokens that one step computes for one sequence
-  uint32_t rollback = 0;       // sliding groups hold this many positions before their window, for truncate()
-  std::vector<GroupConfig> groups;
+  uint32_t rollback = 0;       // sliding groups hold this many more positions, so that truncate() can go back
+  std::vector<GroupConfig> groups = {};
   bool prefix_cache = true;  // false: nothing is published; adopt_prefix never hits
 };
 
 // The most blocks that a sequence of up to n_tokens (a step's own included) references at once in a group of that
-// window (0: full), whatever it does. A pool of this size never fails the only sequence in it.
+// window (0: full), whatever it does: a pool of this size never fails the only sequence in it. What a sliding pool has
+// beyond that keeps old windows, and so prefixes that end there, usable.
 uint32_t blocks_needed(const Config& config, uint32_t window, uint32_t n_tokens);
 
 // Names an open sequence; never reused after close(), so a stale one is noticed.
@@ -164,8 +167,8 @@ class Cache {
 
   uint32_t n_groups() const { return static_cast<uint32_t>(pools_.size()); }
   bool sliding(uint32_t group) const { return config_.groups[group].window != 0; }
-  // The first block that a sequence of that length needs in a group, when `spare` more positions are kept.
-  uint32_t first_needed(uint32_t group, uint32_t length, uint32_t spare) const;
+  // The first block that a sequence of that length holds in a group.
+  uint32_t first_needed(uint32_t group, uint32_t length) const;
   template <class Present>
   uint32_t usable_length(uint32_t n, Present present) const;
   uint32_t match(uint64_t salt, std::span<const int32_t> tokens, std::vector<int32_t>& path) const;
