@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cctype>
+#include <string>
+#include <string_view>
 
 #include "gguf/parser.h"
 
@@ -19,10 +21,7 @@ std::string_view sniff(std::span<const uint8_t> bytes) {
   if (starts("\x80\2") || starts("\x80\4"))
     return "is a Python pickle, perhaps a PyTorch checkpoint; convert it to GGUF";
   if (starts("\x89HDF")) return "is an HDF5 file; convert the model to GGUF";
-  if (starts("\x1f\x8b") || starts("\x28\xb5\x2f\xfd") ||
-      starts("\xfd"
-             "7zXZ\0"sv) ||
-      starts("BZh"))
+  if (starts("\x1f\x8b") || starts("\x28\xb5\x2f\xfd") || starts("\xfd\x37zXZ") || starts("BZh"))  // gzip zstd xz bzip2
     return "is a compressed file; decompress it first";
   if (text.size() > 9 && text[8] == '{' && text.substr(4, 4) == "\0\0\0\0"sv)
     return "is a safetensors file; convert the model to GGUF";
