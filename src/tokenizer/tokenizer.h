@@ -1,7 +1,10 @@
 // Text to token ids and back, for the two families of vocabulary that GGUF files carry: byte-level BPE
 // (tokenizer.ggml.model = "gpt2") and SentencePiece with scores and byte fall-back ("llama"). Ids equal those of
-// llama.cpp's llama_tokenize on the same file. Text is bytes: nothing here fails on, or is stopped by, invalid UTF-8 or
-// NUL. Encoding takes time linear in the text (times log n within one word) and a stack that does not depend on it.
+// llama.cpp's llama_tokenize on the same file, for all valid UTF-8.
+//
+// Text is bytes, and nothing here fails on them, on NUL or on invalid UTF-8: byte-level BPE sees each ill-formed byte
+// as U+FFFD, SentencePiece turns it into its byte token. Encoding takes time linear in the text (n log n within one
+// word) and a stack that does not depend on it.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +16,19 @@
 #include <vector>
 
 #include "base/result.h"
+#include "tokenizer/vocab.h"
 
 namespace argent {
 
-namespace gguf {
-class File;
-}
-
-// tokenizer.ggml.token_type, with the numbers of the file.
-enum class TokenType : uint8_t { undefined = 0, normal, unknown, control, user_defined, unused, byte };
-
+// Immutable after it is made, so any number of threads may use one. Keeps no view of the file.
 class Tokenizer {
  public:
   // Reads the tokenizer.* keys. Null when the file has no vocabulary (no tokenizer keys, or model "none"). Errors name
   // the key, what was seen and what was wanted; a model or pre-tokenizer that is not known here is Code::unsupported.
-  // The texts of the tokens stay in the file's mapping, which the tokenizer keeps alive or the caller must (see
-  // vocab.h).
   static Result<std::shared_ptr<const Tokenizer>> load(const gguf::File& file);
-  virtual ~Tokenizer();
+  // From a vocabulary that satisfies what vocab.h says of its fields.
+  static std::shared_ptr<const Tokenizer> make(const Vocab& vocab);
+  ~Tokenizer();
 
   struct EncodeOptions {
     bool add_bos = true;        // begin with BOS, where the model wants one (and end with EOS, where it wants that)
@@ -52,8 +50,10 @@ class Tokenizer {
 
   int n_vocab() const;
   std::string_view text(int32_t id) const;  // as the file has it ("Ġthe", "▁the", "<0x0A>"); "" for an id out of range
-  TokenType type(int32_t id) const;         // undefined for an id out of range
-  bool is_control(int32_t id) const;        // control or unknown: text that is not shown to a user
+  // As in the file, but tokens that llama.cpp knows for control tokens by their text are that whatever the file says.
+  // undefined for an id out of range.
+  TokenType type(int32_t id) const;
+  bool is_control(int32_t id) const;                         // control or unknown: text that is not shown to a user
   std::optional<int32_t> find(std::string_view text) const;  // by the file's text; the first of duplicates
 
   // The bytes an id stands for: " the", "\n". Control tokens give their text when render_control, else nothing; an id
@@ -69,17 +69,15 @@ class Tokenizer {
   std::string_view model() const;  // "gpt2" or "llama"
   std::string_view pre() const;    // the pre-tokenizer's name as the file has it; "" for SentencePiece
 
-  // The ids that end a generation: the eos, eot and eom keys and control tokens with well-known texts such as
-  // <|im_end|>. Sorted.
+  // The ids that end a generation: those of the eos, eot and eom keys and of well-known texts such as <|im_end|>.
+  // Sorted. It is llama.cpp's set, but for a "</s>" that the file has as user-defined: in Gemma 3 that is an HTML tag.
   std::span<const int32_t> end_ids() const;
   bool is_end(int32_t id) const;
 
- protected:
+ private:
   struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
-
- private:
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<const Impl> impl_;
 };
 
 // Ids to text as they come, for one sequence. What push returns is always valid UTF-8: an incomplete character waits
