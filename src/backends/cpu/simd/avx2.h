@@ -1,0 +1,96 @@
+// The vocabulary of simd.h on AVX2, FMA and F16C: 8 rows a vector.
+#pragma once
+
+namespace argent::cpu::avx2 {
+namespace {
+
+inline constexpr Isa kIsa = Isa::avx2;
+inline constexpr int kLanes = 8;
+inline constexpr int kMaxTokensQ8 = 4;  // 16 registers: 4 sums, 8 vectors of quants, temporaries
+inline constexpr int kMaxTokensF32 = 4;
+using F32 = __m256;
+using I32 = __m256i;
+typedef uint32_t U32Lanes __attribute__((vector_size(32)));
+
+SIMD_FN I32 load_i32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+SIMD_FN I32 set_i32(uint32_t x) { return _mm256_set1_epi32(int(x)); }
+SIMD_FN I32 and_i32(I32 a, I32 b) { return _mm256_and_si256(a, b); }
+SIMD_FN I32 or_and(I32 a, I32 b, I32 mask) { return _mm256_or_si256(a, _mm256_and_si256(b, mask)); }
+SIMD_FN I32 add_i32(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
+SIMD_FN I32 sub_i32(I32 a, I32 b) { return _mm256_sub_epi32(a, b); }
+SIMD_FN I32 max_i32(I32 a, I32 b) { return _mm256_max_epi32(a, b); }
+SIMD_FN int32_t reduce_add(I32 a) {
+  __m128i x = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
+SIMD_FN int32_t reduce_max(I32 a) {
+  __m128i x = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
+SIMD_FN void store_i8(int8_t* p, I32 a) {
+  const __m128i x = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(x, x));
+}
+SIMD_FN I32 lookup16(const uint8_t* table, I32 index) {
+  const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), index);
+}
+
+SIMD_FN F32 load_f32(const float* p) { return _mm256_loadu_ps(p); }
+SIMD_FN F32 load_half(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+SIMD_FN F32 load_bf16(const void* p) {
+  const I32 x = _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+}
+SIMD_FN I32 load_u8(const void* p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+SIMD_FN I32 load_i8(const void* p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+SIMD_FN F32 set_f32(float x) { return _mm256_set1_ps(x); }
+SIMD_FN F32 to_f32(I32 a) { return _mm256_cvtepi32_ps(a); }
+SIMD_FN F32 bits_f32(I32 a) { return _mm256_castsi256_ps(a); }
+SIMD_FN I32 f32_bits(F32 a) { return _mm256_castps_si256(a); }
+SIMD_FN I32 round_i32(F32 a) { return _mm256_cvtps_epi32(a); }
+SIMD_FN F32 add(F32 a, F32 b) { return _mm256_add_ps(a, b); }
+SIMD_FN F32 sub(F32 a, F32 b) { return _mm256_sub_ps(a, b); }
+SIMD_FN F32 mul(F32 a, F32 b) { return _mm256_mul_ps(a, b); }
+SIMD_FN F32 fma(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
+SIMD_FN void store_f32(float* p, F32 a, int n) {
+  const I32 lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane), a);
+}
+
+// vpmaddubsw saturates at 32767, so it takes quants up to 127 as they are and sums as many of its results in 16 bits as
+// cannot overflow; bytes around zero point 128 are taken as signed, |w| times a with w's sign: at most 2 * 128 * 127.
+template <int kMax, int kZero, int kVectors>
+SIMD_FN I32 dot(const I32* w, const int8_t* q, int32_t neg_sum) {
+  const I32 ones = _mm256_set1_epi16(1);
+  if constexpr (kMax > 127) {
+    static_assert(kZero == 128);
+    I32 sum = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      const I32 s = _mm256_xor_si256(w[i], _mm256_set1_epi8(-128));
+      const I32 a = _mm256_set1_epi32(load_dword(q + 4 * i));
+      const I32 pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(a, s));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+    }
+    return sum;
+  } else {
+    constexpr int kRun = 32767 / (2 * 127 * kMax) < kVectors ? 32767 / (2 * 127 * kMax) : kVectors;
+    static_assert(kVectors % kRun == 0);
+    I32 sum = kZero ? _mm256_slli_epi32(_mm256_set1_epi32(neg_sum), log2_of(kZero)) : _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; i += kRun) {
+      I32 pairs = _mm256_maddubs_epi16(w[i], _mm256_set1_epi32(load_dword(q + 4 * i)));
+#pragma GCC unroll 8
+      for (int j = i + 1; j < i + kRun; ++j)
+        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w[j], _mm256_set1_epi32(load_dword(q + 4 * j))));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+    }
+    return sum;
+  }
+}
+
+}  // namespace
+}  // namespace argent::cpu::avx2

@@ -1,0 +1,92 @@
+// The vocabulary of simd.h on what every x86-64 has, SSE2: 4 rows a vector, and products rounded before sums.
+#pragma once
+
+namespace argent::cpu::baseline {
+namespace {
+
+inline constexpr Isa kIsa = Isa::baseline;
+inline constexpr int kLanes = 4;
+inline constexpr int kMaxTokensQ8 = 4;
+inline constexpr int kMaxTokensF32 = 4;
+using F32 = __m128;
+using I32 = __m128i;
+typedef uint32_t U32Lanes __attribute__((vector_size(16)));
+
+SIMD_FN I32 load_i32(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+SIMD_FN I32 set_i32(uint32_t x) { return _mm_set1_epi32(int(x)); }
+SIMD_FN I32 and_i32(I32 a, I32 b) { return _mm_and_si128(a, b); }
+SIMD_FN I32 or_and(I32 a, I32 b, I32 mask) { return _mm_or_si128(a, _mm_and_si128(b, mask)); }
+SIMD_FN I32 add_i32(I32 a, I32 b) { return _mm_add_epi32(a, b); }
+SIMD_FN I32 sub_i32(I32 a, I32 b) { return _mm_sub_epi32(a, b); }
+SIMD_FN I32 max_i32(I32 a, I32 b) {
+  const I32 greater = _mm_cmpgt_epi32(a, b);
+  return _mm_or_si128(_mm_and_si128(greater, a), _mm_andnot_si128(greater, b));
+}
+SIMD_FN int32_t reduce_add(I32 a) {
+  a = _mm_add_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(a, _mm_shuffle_epi32(a, 0xb1)));
+}
+SIMD_FN int32_t reduce_max(I32 a) {
+  a = max_i32(a, _mm_shuffle_epi32(a, 0x4e));
+  return _mm_cvtsi128_si32(max_i32(a, _mm_shuffle_epi32(a, 0xb1)));
+}
+SIMD_FN void store_i8(int8_t* p, I32 a) {
+  a = _mm_packs_epi32(a, a);
+  const int four = _mm_cvtsi128_si32(_mm_packs_epi16(a, a));
+  __builtin_memcpy(p, &four, 4);
+}
+SIMD_FN I32 lookup16(const uint8_t* table, I32 index) {
+  alignas(16) uint8_t bytes[16];
+  _mm_store_si128(reinterpret_cast<__m128i*>(bytes), index);
+  for (int i = 0; i < 16; ++i) bytes[i] = table[bytes[i]];
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(bytes));
+}
+
+SIMD_FN F32 load_f32(const float* p) { return _mm_loadu_ps(p); }
+SIMD_FN F32 load_half(const void* p) {
+  uint16_t h[4];
+  __builtin_memcpy(h, p, 8);
+  return _mm_setr_ps(qk_half(h[0]), qk_half(h[1]), qk_half(h[2]), qk_half(h[3]));
+}
+SIMD_FN F32 load_bf16(const void* p) {
+  return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64(static_cast<const __m128i*>(p))));
+}
+SIMD_FN I32 load_u8(const void* p) {
+  const I32 zero = _mm_setzero_si128();
+  return _mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(load_dword(p)), zero), zero);
+}
+SIMD_FN I32 load_i8(const void* p) {
+  const I32 x = _mm_cvtsi32_si128(load_dword(p)), pairs = _mm_unpacklo_epi8(x, x);
+  return _mm_srai_epi32(_mm_unpacklo_epi16(pairs, pairs), 24);
+}
+SIMD_FN F32 set_f32(float x) { return _mm_set1_ps(x); }
+SIMD_FN F32 to_f32(I32 a) { return _mm_cvtepi32_ps(a); }
+SIMD_FN F32 bits_f32(I32 a) { return _mm_castsi128_ps(a); }
+SIMD_FN I32 f32_bits(F32 a) { return _mm_castps_si128(a); }
+SIMD_FN I32 round_i32(F32 a) { return _mm_cvtps_epi32(a); }
+SIMD_FN F32 add(F32 a, F32 b) { return _mm_add_ps(a, b); }
+SIMD_FN F32 sub(F32 a, F32 b) { return _mm_sub_ps(a, b); }
+SIMD_FN F32 mul(F32 a, F32 b) { return _mm_mul_ps(a, b); }
+SIMD_FN F32 fma(F32 a, F32 b, F32 c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+SIMD_FN void store_f32(float* p, F32 a, int n) {
+  alignas(16) float lanes[4];
+  _mm_store_ps(lanes, a);
+  for (int i = 0; i < n && i < 4; ++i) p[i] = lanes[i];
+}
+
+// Even and odd bytes widened to 16 bits.
+template <int kMax, int kZero, int kVectors>
+SIMD_FN I32 dot(const I32* w, const int8_t* q, int32_t neg_sum) {
+  I32 sum = kZero ? _mm_slli_epi32(_mm_set1_epi32(neg_sum), log2_of(kZero)) : _mm_setzero_si128();
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    const I32 a = _mm_set1_epi32(load_dword(q + 4 * i));
+    const I32 a_even = _mm_srai_epi16(_mm_slli_epi16(a, 8), 8), a_odd = _mm_srai_epi16(a, 8);
+    const I32 w_even = _mm_and_si128(w[i], _mm_set1_epi16(255)), w_odd = _mm_srli_epi16(w[i], 8);
+    sum = _mm_add_epi32(sum, _mm_add_epi32(_mm_madd_epi16(w_even, a_even), _mm_madd_epi16(w_odd, a_odd)));
+  }
+  return sum;
+}
+
+}  // namespace
+}  // namespace argent::cpu::baseline

@@ -1,0 +1,16 @@
+// What this processor offers and the operating system keeps across context switches (CPUID and XGETBV).
+#pragma once
+
+namespace argent {
+
+struct CpuFeatures {
+  bool avx2 = false, fma = false, f16c = false, avx_vnni = false;
+  // All of these need the operating system to save the 512-bit registers.
+  bool avx512f = false, avx512bw = false, avx512vl = false, avx512dq = false, avx512vnni = false, avx512vbmi = false,
+       avx512bf16 = false;
+};
+
+// Asked once, then cached.
+const CpuFeatures& cpu_features();
+
+}  // namespace argent

@@ -1,0 +1,68 @@
+// A fixed set of threads for kernels: one parallel region runs a whole plan, with cheap barriers between its ops.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace argent {
+
+// Threads that this process can keep busy: physical cores of the affinity mask, no more than the CPU limit of its
+// cgroups (v1 and v2, rounded down), at least 1.
+uint32_t default_threads();
+
+struct ThreadPoolOptions {
+  uint32_t n_threads = 0;  // 0: default_threads()
+  bool pin = false;        // thread i stays on the i-th core of the affinity mask (the caller, thread 0, is never pinned)
+};
+
+class ThreadPool {
+ public:
+  using Options = ThreadPoolOptions;
+
+  explicit ThreadPool(Options options = {});
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  uint32_t n_threads() const { return n_threads_; }
+
+  // Runs body(thread) once on each thread, 0 to n_threads() - 1, the caller being thread 0; returns when all are done,
+  // with everything they wrote visible. One region at a time, started by one thread at a time; `body` must not throw.
+  void run(const std::function<void(uint32_t thread)>& body);
+
+  // Inside run(), called by every thread: nobody leaves before all have come; what each wrote before is visible to all
+  // after. Starts the claims of the next phase at 0.
+  void barrier();
+
+  // Inside run(): the next chunk nobody has claimed in this phase (from the region's start or the last barrier): 0, 1,
+  // 2, ... without end. Which thread gets which chunk differs from run to run, so results must not depend on it.
+  uint32_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
+
+  struct Range {
+    uint32_t begin, end;
+  };
+  // The thread's even share of n items: the same for the same thread every time, so its caches stay warm.
+  Range share(uint32_t n, uint32_t thread) const {
+    return {uint32_t(uint64_t(n) * thread / n_threads_), uint32_t(uint64_t(n) * (thread + 1) / n_threads_)};
+  }
+
+ private:
+  void work(uint32_t thread, uint32_t cpu);
+  // Waits until `value` is no longer `old`: spins, then parks.
+  void wait_change(const std::atomic<uint32_t>& value, uint32_t old) const;
+
+  const uint32_t n_threads_;
+  const uint32_t spins_;  // 0 when threads outnumber cores: a spinning thread would hold up the one it waits for
+  const std::function<void(uint32_t)>* body_ = nullptr;
+  bool stop_ = false;
+  alignas(64) std::atomic<uint32_t> region_ = 0;   // counts regions; workers wait for it to change
+  alignas(64) std::atomic<uint32_t> arrived_ = 0;  // threads at the barrier
+  alignas(64) std::atomic<uint32_t> phase_ = 0;    // counts barriers
+  alignas(64) std::atomic<uint32_t> next_ = 0;     // the next chunk to claim
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace argent
