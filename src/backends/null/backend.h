@@ -1,0 +1,29 @@
+// The null backend: plans and steps are checked as strictly as anywhere, nothing is computed, and samples follow a
+// script. In plans that hand out logits, a row's scripted token has 1 and the others 0. Schedulers, KV policies and
+// servers are tested on it, thousands of steps a second.
+#pragma once
+
+#include "backends/backend.h"
+
+namespace argent::null {
+
+// Since the backend was made.
+struct Counters {
+  uint64_t loads = 0, compiles = 0, runs = 0, copies = 0;
+  uint64_t rows = 0, output_rows = 0;  // of all runs
+};
+
+// What the null backend "samples" for a row: a hash of seed (the slot where a step has no parameters), sample index and
+// position, so that it depends neither on the batch nor on the schedule. In [0, n_vocab).
+int32_t scripted_token(uint64_t seed, uint32_t sample_index, uint32_t position, uint32_t n_vocab);
+
+class NullBackend : public Backend {
+ public:
+  virtual const Counters& counters() const = 0;
+  // What allocate() may hold before it says out_of_memory; no limit at first.
+  virtual void set_memory(uint64_t bytes) = 0;
+};
+
+std::unique_ptr<NullBackend> make_backend(const BackendOptions& options);
+
+}  // namespace argent::null

@@ -1,0 +1,141 @@
+#include "graph/step_check.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace argent {
+namespace {
+
+Status check_token(int32_t token, uint32_t n_vocab, std::span<const uint8_t> sampled_slots, std::string_view what,
+                   size_t at) {
+  if (token >= 0) {
+    if (uint32_t(token) < n_vocab) return {};
+    return fail(Code::invalid, "step: {} {} is {}, the vocabulary has {} tokens", what, at, token, n_vocab);
+  }
+  const uint32_t slot = uint32_t(~token);
+  if (slot < sampled_slots.size() && sampled_slots[slot]) return {};
+  return fail(Code::invalid, "step: {} {} is what slot {} sampled, but it sampled nothing", what, at, slot);
+}
+
+Status check_sizes(const StepRules& rules, const Step& step) {
+  const PlanKey& key = rules.key;
+  const size_t n = step.tokens.size(), n_outputs = step.output_rows.size();
+  if (n == 0 || n > key.n_tokens)
+    return fail(Code::invalid, "step: has {} rows, the plan takes 1 to {}", n, key.n_tokens);
+  if (step.positions.size() != n || step.row_sequence.size() != n)
+    return fail(Code::invalid, "step: {} tokens, but {} positions and {} sequence numbers", n, step.positions.size(),
+                step.row_sequence.size());
+  if (key.all_rows && n_outputs != n)
+    return fail(Code::invalid, "step: the plan wants logits of all {} rows, the step of {}", n, n_outputs);
+  if (n_outputs > key.n_outputs)
+    return fail(Code::invalid, "step: wants logits of {} rows, the plan gives at most {}", n_outputs, key.n_outputs);
+  for (size_t i = 0; i < n_outputs; ++i)
+    if (step.output_rows[i] < 0 || size_t(step.output_rows[i]) >= n ||
+        (i && step.output_rows[i] <= step.output_rows[i - 1]))
+      return fail(Code::invalid, "step: output row {} is {}, wants ascending rows below {}", i, step.output_rows[i], n);
+  return {};
+}
+
+Status check_sampling(const StepRules& rules, const Step& step) {
+  const size_t n = step.sampling.size(), n_outputs = step.output_rows.size();
+  if (rules.key.tail == Tail::logits && n != 0)
+    return fail(Code::invalid, "step: has {} sampling parameters, the plan hands out logits only", n);
+  if (rules.key.tail == Tail::sample && n != n_outputs)
+    return fail(Code::invalid, "step: has {} sampling parameters for {} output rows", n, n_outputs);
+  if (rules.key.tail == Tail::greedy) {
+    if (n != 0 && n != n_outputs)
+      return fail(Code::invalid, "step: has {} sampling parameters for {} output rows", n, n_outputs);
+    for (size_t i = 0; i < n; ++i)
+      if (step.sampling[i].temperature != 0 || step.sampling[i].repeat_penalty != 1)
+        return fail(Code::invalid, "step: output row {} wants temperature {} and penalty {}, the plan is greedy", i,
+                    step.sampling[i].temperature, step.sampling[i].repeat_penalty);
+  }
+  return {};
+}
+
+Status check_rows(const StepRules& rules, const Step& step, std::span<const uint8_t> sampled_slots) {
+  const size_t n = step.tokens.size();
+  uint64_t covered = 0;
+  std::vector<uint32_t> slots;
+  for (size_t s = 0; s < step.sequences.size(); ++s) {
+    const StepSequence& sequence = step.sequences[s];
+    if (sequence.n_rows == 0 || uint64_t(sequence.first_row) + sequence.n_rows > n)
+      return fail(Code::invalid, "step: sequence {} has rows {} to {} of {}", s, sequence.first_row,
+                  uint64_t(sequence.first_row) + sequence.n_rows, n);
+    if (uint64_t(sequence.length) + sequence.n_rows > INT32_MAX)
+      return fail(Code::invalid, "step: sequence {} is {} positions long", s, sequence.length);
+    covered += sequence.n_rows;
+    for (uint32_t r = sequence.first_row; r < sequence.first_row + sequence.n_rows; ++r) {
+      if (step.row_sequence[r] != s)
+        return fail(Code::invalid, "step: row {} belongs to sequence {} and to {}", r, s, step.row_sequence[r]);
+      const uint32_t position = sequence.length + (r - sequence.first_row);
+      if (step.positions[r] != int32_t(position))
+        return fail(Code::invalid, "step: row {} of sequence {} is at position {}, wants {}", r, s, step.positions[r],
+                    position);
+    }
+    if (sequence.slot >= kMaxSlots)
+      return fail(Code::invalid, "step: sequence {} has slot {}, wants less than {}", s, sequence.slot, kMaxSlots);
+    slots.push_back(sequence.slot);
+    for (size_t i = 0; i < sequence.recent.size(); ++i)
+      ARGENT_TRY(check_token(sequence.recent[i], rules.n_vocab, sampled_slots, "recent token", i));
+  }
+  if (covered != n) return fail(Code::invalid, "step: the sequences have {} rows, the step {}", covered, n);
+  std::sort(slots.begin(), slots.end());
+  if (const auto twice = std::adjacent_find(slots.begin(), slots.end()); twice != slots.end())
+    return fail(Code::invalid, "step: two sequences have slot {}", *twice);
+  for (size_t r = 0; r < n; ++r) ARGENT_TRY(check_token(step.tokens[r], rules.n_vocab, sampled_slots, "token", r));
+  return {};
+}
+
+// The blocks of one group: there where a row looks or writes, and written by one sequence that nobody else looks at.
+Status check_tables(const StepRules& rules, const Step& step, uint32_t group) {
+  const uint32_t window = rules.windows[group];
+  std::unordered_map<int32_t, size_t> writer;
+  for (const bool reading : {false, true})
+    for (size_t s = 0; s < step.sequences.size(); ++s) {
+      const StepSequence& sequence = step.sequences[s];
+      const std::span<const int32_t> table = sequence.tables[group];
+      const uint32_t first = window && sequence.length >= window ? sequence.length - window + 1 : 0;
+      const uint32_t end = sequence.length + sequence.n_rows;
+      for (uint32_t b = (reading ? first : sequence.length) / rules.block_tokens; b <= (end - 1) / rules.block_tokens;
+           ++b) {
+        if (b >= table.size())
+          return fail(Code::invalid, "step: sequence {} has {} blocks in group {}, wants {}", s, table.size(), group,
+                      (end - 1) / rules.block_tokens + 1);
+        if (table[b] < 0 || uint32_t(table[b]) >= rules.group_blocks[group])
+          return fail(Code::invalid, "step: block {} of sequence {} in group {} is {}, the pool has {}", b, s, group,
+                      table[b], rules.group_blocks[group]);
+        if (!reading && !writer.emplace(table[b], s).second)
+          return fail(Code::invalid, "step: block {} of group {} is written twice, by sequences {} and {}", table[b],
+                      group, writer[table[b]], s);
+        if (const auto it = writer.find(table[b]); reading && it != writer.end() && it->second != s)
+          return fail(Code::invalid, "step: block {} of group {} is written by sequence {} and read by {}", table[b],
+                      group, it->second, s);
+      }
+    }
+  return {};
+}
+
+}  // namespace
+
+StepRules step_rules(const Plan& plan, const KvLayout& layout, std::span<const uint32_t> group_blocks,
+                     uint32_t block_tokens) {
+  StepRules rules{plan.key, INT32_MAX, block_tokens, layout.windows, {group_blocks.begin(), group_blocks.end()}};
+  for (const Node& node : plan.graph.nodes)
+    if (node.op == Op::embed) rules.n_vocab = std::min(rules.n_vocab, plan.graph.value(node.inputs[1]).n_rows);
+  return rules;
+}
+
+Status check_step(const StepRules& rules, const Step& step, std::span<const uint8_t> sampled_slots) {
+  ARGENT_TRY(check_sizes(rules, step));
+  ARGENT_TRY(check_sampling(rules, step));
+  ARGENT_TRY(check_rows(rules, step, sampled_slots));
+  for (size_t s = 0; s < step.sequences.size(); ++s)
+    if (step.sequences[s].tables.size() != rules.windows.size())
+      return fail(Code::invalid, "step: sequence {} has {} block tables, wants {}", s, step.sequences[s].tables.size(),
+                  rules.windows.size());
+  for (uint32_t group = 0; group < rules.windows.size(); ++group) ARGENT_TRY(check_tables(rules, step, group));
+  return {};
+}
+
+}  // namespace argent

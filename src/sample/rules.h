@@ -1,0 +1,100 @@
+// The rules of sampling, once: what each op keeps and draws, to the bit, on every backend.
+//
+// A logits row that holds a NaN or +inf, or nothing but -inf, gives token -1: its list of candidates is empty, and
+// stays so. -inf is a masked token: it is never a candidate. Better means a higher logit, among equals the lower id.
+//
+//   penalize     each distinct token of the row's history (below): logit <= 0 ? logit * penalty : logit / penalty, in
+//   f32 argmax       the best token top_k        the k best, k = 0: all; temperature 0: the best alone top_p        the
+//   shortest run of candidates, best first, whose weights reach the share p of the sum (share_of); 1 = off min_p
+//   candidates with weight >= uint64(min_p * 2^40); 0 = off. The best has 2^40 and stays temperature  logit = (logit -
+//   best logit) / temperature, each step rounded to f32; temperature 0 changes nothing draw         candidates from
+//   best to worst split [0, sum of weights) into neighbouring intervals as long as their
+//                weights; the token is the one whose interval holds mul_high(u, sum), u the 64 bits of Philox4x32-10
+//                with key = seed and counter = (position of the row, sample_index, 0, 0): word 0 high, word 1 low
+//
+// The weight of a candidate is exp(logit - best logit) as an integer, so that sums are exact in any order, on any
+// number of threads, and on devices without double. A list of candidates has no order of its own.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "graph/step.h"
+
+namespace argent::sample {
+
+struct Candidate {
+  int32_t token;
+  float logit;
+};
+static_assert(sizeof(Candidate) == 8);
+
+constexpr bool better(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
+// A row of a `candidates` value: the number (u32, then 4 bytes unused), then room for n_vocab candidates.
+constexpr uint64_t candidate_row_bytes(uint32_t n_vocab) { return 8 * uint64_t(n_vocab) + 8; }
+
+class Candidates {
+ public:
+  explicit Candidates(uint8_t* row) : row_(row) {}
+  uint32_t size() const {
+    uint32_t n;
+    std::memcpy(&n, row_, sizeof n);
+    return n;
+  }
+  void resize(uint32_t n) { std::memcpy(row_, &n, sizeof n); }
+  Candidate* data() const { return reinterpret_cast<Candidate*>(row_ + 8); }
+  Candidate* begin() const { return data(); }
+  Candidate* end() const { return data() + size(); }
+
+ private:
+  uint8_t* row_;
+};
+
+inline constexpr uint64_t kWeightOne = uint64_t(1) << 40;
+
+// exp(-below) * 2^40 for below = best - logit >= 0, in integers: below in steps of 2^-26 times log2(e) is n + f, and
+// 2^-f comes from a polynomial with a relative error of 4e-9. 0 from 28 on (e^-28 < 2^-40) and for NaN. The sum of 2^18
+// weights stays below 2^58.
+inline uint64_t weight(float below) {
+  if (!(below < 28.0f)) return 0;
+  const uint64_t steps = uint64_t(uint32_t(below * 0x1p26f));    // exact but for what is below a step
+  const uint64_t exponent = steps * uint64_t(1549082005) >> 24;  // log2(e) * 2^30; 32 bits of fraction
+  const uint64_t f = exponent & 0xffffffff;
+  uint64_t p = 0x5b29;  // minimax for 2^-f on [0, 1), exact at 0; 31 bits of fraction
+  for (uint64_t c : {0x4d4bfu, 0x2b846eu, 0x13b16c4u, 0x71abd68u, 0x1ebfbd73u, 0x58b90bf6u, 0x80000000u})
+    p = c - (f * p >> 32);
+  return p << 9 >> (exponent >> 32);
+}
+
+// The share p of a sum: floor(sum * floor(p * 2^32) / 2^32), at least 1.
+inline uint64_t share_of(uint64_t sum, float p) {
+  const uint64_t fraction = uint64_t(double(p) * 0x1p32);
+  return std::max<uint64_t>(1, (sum >> 32) * fraction + ((sum & 0xffffffff) * fraction >> 32));
+}
+
+// The high half of the 128-bit product.
+inline uint64_t mul_high(uint64_t a, uint64_t b) {
+  const uint64_t a_low = a & 0xffffffff, a_high = a >> 32, b_low = b & 0xffffffff, b_high = b >> 32;
+  const uint64_t middle = a_high * b_low + (a_low * b_low >> 32);
+  return a_high * b_high + (middle >> 32) + (((middle & 0xffffffff) + a_low * b_high) >> 32);
+}
+
+// The tokens before the one that row `row` of the step samples, the last repeat_last_n of them. StepSequence::recent
+// ends with the token of the sequence's last row, so a row k before the last (a draft under verification) sees k fewer.
+// Entries may be ~slot, as in Step::tokens.
+inline std::span<const int32_t> history(const Step& step, uint32_t row, const SampleParams& params) {
+  const StepSequence& sequence = step.sequences[step.row_sequence[row]];
+  const size_t later = sequence.first_row + sequence.n_rows - 1 - row;
+  const size_t end = sequence.recent.size() - std::min(sequence.recent.size(), later);
+  const size_t n = std::min<size_t>(end, params.repeat_last_n);
+  return sequence.recent.subspan(end - n, n);
+}
+
+}  // namespace argent::sample
