@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -58,7 +60,7 @@ std::vector<uint32_t> physical_cores() {
   std::set<std::string> seen;
   for (uint32_t cpu : affinity()) {
     const std::string siblings =
-        first_line("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
+        first_line(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
     if (siblings.empty() || seen.insert(siblings).second) cores.push_back(cpu);
   }
   return cores;
@@ -79,19 +81,19 @@ uint32_t cgroup_cpus() {
   for (std::string line; std::getline(groups, line);) {  // hierarchy:controllers:path
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const bool v2 = controllers == ",,";
     if (!v2 && controllers.find(",cpu,") == std::string::npos) continue;
     for (std::string path = line.substr(second + 1);; path.erase(std::min(path.size(), path.rfind('/')))) {
       if (path == "/") path.clear();
       if (v2) {
-        const std::string max = first_line("/sys/fs/cgroup" + path + "/cpu.max");  // "<quota|max> <period>"
+        const std::string max = first_line(fmt::format("/sys/fs/cgroup{}/cpu.max", path));  // "<quota|max> <period>"
         const size_t space = max.find(' ');
         if (space != std::string::npos) limit = std::min(limit, quota_cpus(max.substr(0, space), max.substr(space + 1)));
       } else {
         for (const char* root : {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"})
-          limit = std::min(limit, quota_cpus(first_line(root + path + "/cpu.cfs_quota_us"),
-                                             first_line(root + path + "/cpu.cfs_period_us")));
+          limit = std::min(limit, quota_cpus(first_line(fmt::format("{}{}/cpu.cfs_quota_us", root, path)),
+                                             first_line(fmt::format("{}{}/cpu.cfs_period_us", root, path))));
       }
       if (path.empty()) break;
     }

@@ -1,0 +1,249 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "backends_cpu/matmul_cases.h"
+
+namespace argent::cpu {
+namespace {
+
+constexpr uint32_t kTokens[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 33};
+constexpr uint32_t kRows[] = {1, 15, 16, 17, 33};
+constexpr uint32_t kMaxTokens = 33, kMaxRows = 33;
+constexpr float kUntouched = 12345.5f;
+
+// The baseline rounds every product: one more rounding a group (q8) or column (f32) than the fused order.
+constexpr double kUnfusedTolerance = 4e-7;
+
+std::vector<uint32_t> widths(Format format) {
+  if (info(format).block == 256) return {256, 512, 768};
+  if (info(format).block == 32) return {32, 64, 96, 288};
+  return {1, 2, 3, 31, 32, 33, 65};
+}
+
+bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b); }
+
+// Prepares x [n_tokens][n_cols] and multiplies; out is [n_tokens][n_rows + 3], with kUntouched where nothing may be written.
+std::vector<float> multiply(const MatmulKernels& kernels, Activations kind, const PackedMatrix& weights, const float* x,
+                            uint32_t n_tokens, uint32_t panel_begin, uint32_t panel_end) {
+  const uint64_t stride = weights.n_rows + 3;
+  Guarded<float> out(n_tokens * stride - 3);
+  for (uint64_t i = 0; i < n_tokens * stride - 3; ++i) out[i] = kUntouched;
+  const ActivationPart all = {weights.n_cols, n_tokens, 0, n_tokens, 0, weights.n_cols};
+  if (kind == Activations::q8) {
+    Guarded<QuantGroup> acts(activation_bytes(kind, weights.n_cols, n_tokens) / sizeof(QuantGroup));
+    kernels.prepare_q8(all, x, weights.n_cols, acts.data());
+    kernels.multiply_q8(weights, panel_begin, panel_end, acts.data(), n_tokens, out.data(), stride);
+  } else {
+    Guarded<float> acts(activation_bytes(kind, weights.n_cols, n_tokens) / sizeof(float));
+    kernels.prepare_f32(all, x, weights.n_cols, acts.data());
+    kernels.multiply_f32(weights, panel_begin, panel_end, acts.data(), n_tokens, out.data(), stride);
+  }
+  std::vector<float> result(out.data(), out.data() + n_tokens * stride - 3);
+  result.resize(n_tokens * stride, kUntouched);
+  return result;
+}
+
+struct Case {
+  Format format;
+  uint32_t n_cols;
+  Guarded<uint8_t> rows;
+  std::vector<float> x;
+
+  Case(Format format, uint32_t n_cols, bool hostile = false)
+      : format(format), n_cols(n_cols), rows(kMaxRows * row_bytes(format, n_cols)) {
+    random_rows(format, rows.data(), kMaxRows, n_cols, n_cols, hostile);
+    x = random_floats(kMaxTokens * n_cols, n_cols + 1);
+  }
+  const uint8_t* row(uint32_t r) const { return rows.data() + r * row_bytes(format, n_cols); }
+};
+
+// The whole sweep of one format and kind of activations: every ISA against the plain arithmetic, any number of tokens
+// against one, and nothing written elsewhere.
+void sweep(Format format, Activations kind) {
+  for (const uint32_t n_cols : widths(format)) {
+    const Case c(format, n_cols);
+    std::vector<Output> expected(kMaxTokens * kMaxRows);
+    for (uint32_t t = 0; t < kMaxTokens; ++t) {
+      const float* x = c.x.data() + t * n_cols;
+      std::vector<QuantGroup> acts;
+      for (uint32_t g = 0; kind == Activations::q8 && g < n_cols / kGroup; ++g) acts.push_back(reference_group(x + g * kGroup));
+      for (uint32_t r = 0; r < kMaxRows; ++r)
+        expected[t * kMaxRows + r] = kind == Activations::q8 ? reference_q8(format, c.row(r), n_cols, acts.data())
+                                                             : reference_f32(format, c.row(r), n_cols, x);
+    }
+    for (const uint32_t n_rows : kRows) {
+      Guarded<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
+      pack_panels(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
+      const PackedMatrix weights = {format, n_rows, n_cols, packed.data()};
+      for (const Isa isa : supported_isas()) {
+        for (const uint32_t n_tokens : kTokens) {
+          const auto out = multiply(matmul_kernels(isa), kind, weights, c.x.data(), n_tokens, 0, n_panels(n_rows));
+          for (uint32_t t = 0; t < n_tokens; ++t) {
+            for (uint32_t r = 0; r < n_rows; ++r) {
+              const float got = out[t * (n_rows + 3) + r];
+              const Output& want = expected[t * kMaxRows + r];
+              const auto where = [&] {
+                return std::string(info(format).name) + " " + isa_name(isa) + " tokens " + std::to_string(n_tokens) +
+                       " rows " + std::to_string(n_rows) + " columns " + std::to_string(n_cols) + " at token " +
+                       std::to_string(t) + " row " + std::to_string(r);
+              };
+              if (isa == Isa::baseline)
+                ASSERT_NEAR(got, want.value, kUnfusedTolerance * want.magnitude) << where();
+              else
+                ASSERT_TRUE(same(got, want.value)) << where() << ": " << got << ", not " << want.value;
+            }
+            for (uint32_t r = n_rows; r < n_rows + 3; ++r) ASSERT_EQ(out[t * (n_rows + 3) + r], kUntouched);
+          }
+        }
+      }
+    }
+  }
+}
+
+class EveryFormat : public testing::TestWithParam<Format> {};
+
+TEST_P(EveryFormat, Q8MatchesThePlainOrder) {
+  if (quantized(GetParam())) sweep(GetParam(), Activations::q8);
+}
+
+TEST_P(EveryFormat, F32MatchesThePlainOrder) { sweep(GetParam(), Activations::f32); }
+
+// The rounding of activations to int8 moves an output by at most half a step of each group times its weights.
+TEST_P(EveryFormat, Q8IsNearTheExactProduct) {
+  const Format format = GetParam();
+  if (!quantized(format)) return;
+  const uint32_t n_cols = 768, n_rows = kMaxRows, n_tokens = 3;
+  const Case c(format, n_cols);
+  std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
+  pack_panels(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
+  std::vector<float> w(n_cols);
+  for (const Isa isa : supported_isas()) {
+    const auto out = multiply(matmul_kernels(isa), Activations::q8, {format, n_rows, n_cols, packed.data()}, c.x.data(),
+                              n_tokens, 0, n_panels(n_rows));
+    for (uint32_t t = 0; t < n_tokens; ++t) {
+      for (uint32_t r = 0; r < n_rows; ++r) {
+        decode_row(format, c.row(r), w.data(), n_cols);
+        double exact = 0, bound = 0;
+        for (uint32_t g = 0; g < n_cols / kGroup; ++g) {
+          const double half_step = reference_group(c.x.data() + t * n_cols + g * kGroup).scale * 0.5;
+          for (uint32_t k = g * kGroup; k < (g + 1) * kGroup; ++k) {
+            exact += double(w[k]) * c.x[t * n_cols + k];
+            bound += std::fabs(w[k]) * half_step;
+          }
+        }
+        ASSERT_NEAR(out[t * (n_rows + 3) + r], exact, bound * 1.001) << info(format).name;
+        EXPECT_GT(bound, 0);
+      }
+    }
+  }
+}
+
+TEST_P(EveryFormat, PanelRangesWriteTheirRowsOnly) {
+  const Format format = GetParam();
+  const uint32_t n_cols = 256, n_rows = 33, n_tokens = 5;
+  const Case c(format, n_cols);
+  std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
+  pack_panels(format, c.rows.data(), n_rows, n_cols, 0, 3, packed.data());
+  for (const Isa isa : supported_isas()) {
+    const MatmulKernels& kernels = matmul_kernels(isa);
+    const PackedMatrix weights = {format, n_rows, n_cols, packed.data()};
+    const auto whole = multiply(kernels, native_activations(format), weights, c.x.data(), n_tokens, 0, 3);
+    const auto part = multiply(kernels, native_activations(format), weights, c.x.data(), n_tokens, 1, 2);
+    const auto none = multiply(kernels, native_activations(format), weights, c.x.data(), n_tokens, 2, 2);
+    for (uint32_t t = 0; t < n_tokens; ++t) {
+      for (uint32_t r = 0; r < n_rows; ++r) {
+        const uint64_t at = t * (n_rows + 3) + r;
+        ASSERT_TRUE(same(part[at], r / 16 == 1 ? whole[at] : kUntouched));
+        ASSERT_EQ(none[at], kUntouched);
+      }
+    }
+  }
+}
+
+// Scales that are infinite, NaN or subnormal give defined outputs, the same on ISAs with FMA; a format's own extremes
+// (Q8_0's -128, MXFP4's first and last exponents) are among random bytes.
+TEST_P(EveryFormat, HostileBytesGiveTheSameOutputsEverywhere) {
+  const Format format = GetParam();
+  const uint32_t n_cols = 768, n_rows = kMaxRows, n_tokens = 17;
+  const Case c(format, n_cols, true);
+  std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
+  pack_panels(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
+  for (const Activations kind : {Activations::q8, Activations::f32}) {
+    if (kind == Activations::q8 && !quantized(format)) continue;
+    std::vector<float> first;
+    for (const Isa isa : supported_isas()) {
+      const auto out =
+          multiply(matmul_kernels(isa), kind, {format, n_rows, n_cols, packed.data()}, c.x.data(), n_tokens, 0, 3);
+      if (isa == Isa::avx2) first = out;
+      if (isa != Isa::avx512 || first.empty()) continue;
+      for (size_t i = 0; i < out.size(); ++i) ASSERT_TRUE(same(out[i], first[i])) << info(format).name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, EveryFormat, testing::ValuesIn(all_formats()),
+                         [](const auto& test) { return std::string(argent::info(test.param).name); });
+
+TEST(Prepare, MatchesTheDefinition) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const uint32_t n_cols = 16 * kGroup, n_tokens = 19;
+  std::vector<float> x = random_floats(n_tokens * n_cols, 5);
+  const auto fill = [&](uint32_t group, float value) { std::fill_n(x.data() + group * kGroup, kGroup, value); };
+  fill(0, 0.0f), fill(1, -0.0f), fill(2, 0x1p-149f), fill(3, std::nextafterf(0x1p-100f, 0)), fill(4, 0x1p-100f);
+  fill(5, std::numeric_limits<float>::max()), fill(6, -std::numeric_limits<float>::max());
+  x[7 * kGroup + 31] = kInf, x[8 * kGroup] = -kInf, x[9 * kGroup + 17] = std::nanf(""), x[10 * kGroup + 3] = -std::nanf("");
+  fill(11, 0x1p-120f), x[11 * kGroup + 9] = 1.0f;
+  for (uint32_t i = 0; i < kGroup; ++i) x[12 * kGroup + i] = 127.0f - 0.5f * float(i);  // ties, to even
+  for (const Isa isa : supported_isas()) {
+    Guarded<QuantGroup> acts(n_cols / kGroup * n_tokens);
+    // In four parts, as threads would.
+    for (const uint32_t token : {0u, 7u})
+      for (const uint32_t col : {0u, 96u})
+        matmul_kernels(isa).prepare_q8({n_cols, n_tokens, token, token ? n_tokens : 7, col, col ? n_cols : 96},
+                                       x.data() + token * n_cols + col, n_cols, acts.data());
+    for (uint32_t t = 0; t < n_tokens; ++t) {
+      for (uint32_t g = 0; g < n_cols / kGroup; ++g) {
+        const QuantGroup want = reference_group(x.data() + t * n_cols + g * kGroup);
+        const QuantGroup& got = acts[activation_index(t, g, n_cols / kGroup, n_tokens)];
+        ASSERT_TRUE(same(got.scale, want.scale)) << isa_name(isa) << " group " << g;
+        ASSERT_EQ(std::memcmp(got.q, want.q, kGroup), 0) << isa_name(isa) << " group " << g;
+        ASSERT_EQ(std::memcmp(got.half_sum, want.half_sum, 6 * sizeof(float)), 0) << isa_name(isa) << " group " << g;
+      }
+    }
+  }
+}
+
+TEST(Prepare, FloatsAreInterleaved) {
+  const uint32_t n_cols = 37, n_tokens = 21;
+  const std::vector<float> x = random_floats(n_tokens * n_cols, 6);
+  for (const Isa isa : supported_isas()) {
+    Guarded<float> acts(n_cols * n_tokens);
+    for (const uint32_t col : {0u, 5u})
+      matmul_kernels(isa).prepare_f32({n_cols, n_tokens, 0, n_tokens, col, col ? n_cols : 5}, x.data() + col, n_cols,
+                                      acts.data());
+    for (uint32_t t = 0; t < n_tokens; ++t)
+      for (uint32_t k = 0; k < n_cols; ++k)
+        ASSERT_EQ(acts[activation_index(t, k, n_cols, n_tokens)], x[t * n_cols + k]) << isa_name(isa);
+  }
+}
+
+TEST(Multiply, NotANumberReachesEveryOutputOfItsTokenOnly) {
+  for (const Format format : all_formats()) {
+    const uint32_t n_cols = 256, n_rows = 16, n_tokens = 4;
+    Case c(format, n_cols);
+    std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
+    pack_panels(format, c.rows.data(), n_rows, n_cols, 0, 1, packed.data());
+    c.x[2 * n_cols + 100] = std::nanf("");
+    for (const Isa isa : supported_isas()) {
+      const auto out = multiply(matmul_kernels(isa), native_activations(format), {format, n_rows, n_cols, packed.data()},
+                                c.x.data(), n_tokens, 0, 1);
+      for (uint32_t t = 0; t < n_tokens; ++t)
+        for (uint32_t r = 0; r < n_rows; ++r)
+          ASSERT_EQ(std::isnan(out[t * (n_rows + 3) + r]), t == 2) << info(format).name << " " << isa_name(isa);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace argent::cpu
