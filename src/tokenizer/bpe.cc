@@ -83,6 +83,7 @@ void Bpe::encode_word(std::string_view word, std::vector<int32_t>& ids, MergeScr
   if (word.size() <= kShortWord) return encode_short(word, ids);
   auto& symbols = scratch.symbols;
   symbols.clear();
+  symbols.reserve(word.size());
   for (const char c : word)
     if (const int32_t id = byte_ids_[uint8_t(c)]; id >= 0) symbols.push_back({0, 0, 0, uint32_t(id)});
   if (symbols.empty()) return;

@@ -95,6 +95,7 @@ void Spm::encode_part(std::string_view text, std::span<const uint32_t> offsets, 
   auto& symbols = scratch.symbols;
   const uint32_t n = uint32_t(offsets.size() - 1);
   symbols.clear();
+  symbols.reserve(n);
   for (uint32_t i = 0; i < n; ++i) symbols.push_back({0, 0, 0, i});
   auto end_of = [&](const Symbol& s) { return offsets[s.next == kNoSymbol ? n : s.next]; };
   auto order = [&](const Symbol& a, const Symbol& b) {

@@ -40,15 +40,22 @@ class TextHash {
     const char* p = text.data();
     size_t n = text.size();
     uint64_t h = key_ ^ n;
-    for (; n > 8; p += 8, n -= 8) h = mix(h ^ load(p, 8));
-    return mix(h ^ load(p, n));
+    for (; n > 8; p += 8, n -= 8) h = mix(h ^ load<uint64_t>(p));
+    uint64_t tail = 0;  // loads of a fixed width, which overlap
+    if (n >= 4) {
+      tail = uint64_t(load<uint32_t>(p)) << 32 | load<uint32_t>(p + n - 4);
+    } else if (n > 0) {
+      tail = uint64_t(uint8_t(p[0])) << 16 | uint64_t(uint8_t(p[n / 2])) << 8 | uint8_t(p[n - 1]);
+    }
+    return mix(h ^ tail);
   }
   uint64_t operator()(uint64_t value) const { return mix(value ^ key_); }
 
  private:
-  static uint64_t load(const char* p, size_t n) {
-    uint64_t v = 0;
-    std::memcpy(&v, p, n);
+  template <class T>
+  static T load(const char* p) {
+    T v;
+    std::memcpy(&v, p, sizeof v);
     return v;
   }
   // The two halves of a 128-bit product folded together: every bit of the input reaches every bit of the result.

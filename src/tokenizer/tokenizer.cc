@@ -218,6 +218,7 @@ std::vector<int32_t> Tokenizer::Impl::encode(std::string_view text,
   size_t begin = 0;
   bool after_special = true;
   for (const Specials::Match& match : specials.find(text, plain)) {
+    if (match.begin < begin) continue;  // white space that was stripped
     if (match.begin > begin) encode_raw(text.substr(begin, match.begin - begin), after_special, ids, scratch);
     ids.push_back(match.id);
     begin = match.end;
