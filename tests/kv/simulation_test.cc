@@ -194,6 +194,7 @@ struct Case {
   const char* name;
   Config config;
   size_t max_open;
+  friend void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 };
 
 class KvSimulation : public ::testing::TestWithParam<Case> {};
