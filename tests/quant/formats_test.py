@@ -131,6 +131,8 @@ def write_golden():
         put_halves(blocks[:4], name, lambda n: rng.normal(0, 0.05, n).astype(np.float16).view(np.uint16))
         put_halves(blocks[5:], name, lambda n: np.array([0x0001, 0x7C00, 0xFBFF]))
         blocks[7, 4:] = 255
+        if name == "MXFP4":
+            blocks[5:, 0] = [0, 1, 255]  # the two subnormal scales, the largest
         values = want(blocks, kind)
         bits = np.where(np.isnan(values), np.uint32(0x7FC00000), values.view(np.uint32)).reshape(8, block)
         for i in range(8):
