@@ -36,10 +36,11 @@ inline u32 load_word(const void* p) {
 inline void store_word(u8* p, u32 w) { std::memcpy(p, &w, 4); }
 
 // Walk<F> of a block format has
-//   Block, kGroup (elements that share a scale), kZero (what uniform_row subtracts from its quants), kHasMin;
-//   quants(block, q): a byte for each element, as value() takes it;
-//   scales(block, scale, min): for each group; min is written only where kHasMin, as it is subtracted or added by
-//   value(); value(scale, min, q).
+//   Block; kGroup (elements that share a scale); kSigned (the bytes are signed); kHasMin, and there kMinSubtracted
+//   (value() subtracts the min; otherwise it adds it); kZero (the zero_point of its UniformShape); quants(block, q): a
+//   byte for each element, as value() takes it; scales(block, scale, min): for each group; min is written only where
+//   kHasMin; value(scale, min, q).
+// Not for files compiled for one instruction set: these functions are not always inlined (see portable.h).
 template <Format F>
 struct Walk;
 
