@@ -1,0 +1,249 @@
+// The CPU backend: weights in panels of 16 rows (matmul.h), KV in blocks of 32 positions (vector.h), plans as task lists.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "backends/cpu/tasks.h"
+#include "base/checked.h"
+#include "base/huge_pages.h"
+#include "base/system_memory.h"
+#include "graph/step_check.h"
+
+namespace argent {
+namespace {
+
+using namespace cpu;
+
+Result<Isa> choose_isa(std::string_view name) {
+  static constexpr std::pair<std::string_view, Isa> known[] = {{"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}};
+  if (name.empty()) return best_isa();
+  for (auto [n, isa] : known) {
+    if (n != name) continue;
+    if (!isa_supported(isa)) return fail(Code::unsupported, "--isa {}: this machine does not run it; its best is {}", name, known[size_t(best_isa())].first);
+    return isa;
+  }
+  return fail(Code::invalid, "--isa {}: wanted baseline, avx2 or avx512", name);
+}
+
+std::string_view isa_name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
+
+// Which weights a graph multiplies with (re-laid), and which it reads as vectors or tables (where they lie).
+std::vector<bool> multiplied(const Graph& graph) {
+  std::vector<bool> result(graph.values.size(), false);
+  for (const Node& node : graph.nodes) {
+    const size_t matrices = node.op == Op::matmul ? 1 : node.op == Op::qkv ? 3 : node.op == Op::glu ? 2 : 0;
+    for (size_t i = 1; i <= matrices; ++i) result[node.inputs[i]] = true;
+  }
+  return result;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const BackendOptions& options, Isa isa)
+      : options_(options), isa_(isa), pool_({.n_threads = options.n_threads, .pin = false}), matmul_(matmul_kernels(isa)), vector_(vector_kernels(isa)) {}
+
+  std::string_view device_name() const override { return "cpu"; }
+
+  Kernel find(const Graph& graph, const Node& node) const override {
+    for (ValueId id : node.inputs) {
+      const Value& v = graph.value(id);
+      const bool quantized = v.kind == ValueKind::weight && native_activations(v.format) == cpu::Activations::q8;
+      if (quantized && v.width % kGroup) return {false, fmt::format("{}: rows of {} are no multiple of {} elements", info(node.op).name, describe(v), kGroup)};
+    }
+    return {true, {}};
+  }
+
+  uint64_t workspace(const Graph& graph, const Node& node, uint32_t n_rows) const override {
+    return workspace_bytes(graph, node, n_rows, pool_.n_threads(), options_.activations);
+  }
+
+  BackendCaps caps() const override {
+    return {"cpu", fmt::format("CPU, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s", isa_name(isa_)), available_memory()};
+  }
+
+  uint64_t weight_bytes(const Graph& graph, ValueId weight) const override {
+    const Value& v = graph.value(weight);
+    return v.kind == ValueKind::weight && multiplied(graph)[weight] ? align_up(packed_bytes(v.format, v.n_rows, v.width), 64) : 0;
+  }
+
+  uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const override {
+    const uint64_t positions = uint64_t(n_blocks) * kKvBlockTokens * layer.n_head_kv;
+    return align_up(positions * layer.d_head * kv_element_bytes(options_.kv_k), 64) + align_up(positions * layer.d_value * kv_element_bytes(options_.kv_v), 64);
+  }
+
+  Status load(const Graph& graph, const std::function<bool(const Progress&)>& progress) override {
+    const std::vector<bool> packs = multiplied(graph);
+    packed_.assign(graph.values.size(), {});
+    vectors_.assign(graph.values.size(), nullptr);
+    copies_.clear();
+    uint64_t bytes = 0;
+    std::vector<ValueId> order;
+    for (ValueId id = 0; id < graph.values.size(); ++id) {
+      const Value& v = graph.value(id);
+      if (v.kind != ValueKind::weight) continue;
+      if (packs[id]) {
+        order.push_back(id);
+        bytes += align_up(packed_bytes(v.format, v.n_rows, v.width), 64);
+      } else if (v.format == Format::f32 && v.n_rows == 1) {
+        copies_.emplace_back(v.width);  // aligned copies: a tensor may lie anywhere in its file
+        std::memcpy(copies_.back().data(), v.data, uint64_t(v.width) * 4);
+        vectors_[id] = copies_.back().data();
+      }
+    }
+    // The file is read once, in its order.
+    std::sort(order.begin(), order.end(), [&](ValueId a, ValueId b) { return graph.value(a).data < graph.value(b).data; });
+    ARGENT_LET(weights_, HugePages::allocate(bytes));
+    uint64_t at = 0, done = 0;
+    for (ValueId id : order) {
+      const Value& v = graph.value(id);
+      uint8_t* out = weights_.data() + at;
+      packed_[id] = {v.format, v.n_rows, v.width, out};
+      at += align_up(packed_bytes(v.format, v.n_rows, v.width), 64);
+      const uint32_t panels = n_panels(v.n_rows), chunk = cpu::chunk_panels(panels, pool_.n_threads());
+      pool_.run([&](uint32_t) {
+        for (uint64_t c = pool_.claim(); c * chunk < panels; c = pool_.claim())
+          pack_panels(v.format, v.data, v.n_rows, v.width, uint32_t(c) * chunk, std::min(chunk, panels - uint32_t(c) * chunk), out);
+      });
+      done += v.file_bytes();
+      if (progress && !progress({"loading weights", done, bytes})) return fail(Code::cancelled, "loading was stopped");
+    }
+    return {};
+  }
+
+  Status allocate(const KvLayout& layout, const MemoryNeed& need) override {
+    layout_ = layout;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < layout.layers.size(); ++i) bytes += kv_bytes(layout.layers[i], need.group_blocks[layout.group_of_layer[i]]);
+    ARGENT_LET(kv_memory_, HugePages::allocate(bytes));
+    ARGENT_LET(arena_, HugePages::allocate(need.arena_bytes));
+    arena_bytes_ = need.arena_bytes;
+    kv_.clear();
+    uint8_t* at = kv_memory_.data();
+    for (size_t i = 0; i < layout.layers.size(); ++i) {
+      const KvSpec& spec = layout.layers[i];
+      const uint64_t positions = uint64_t(need.group_blocks[layout.group_of_layer[i]]) * kKvBlockTokens * spec.n_head_kv;
+      uint8_t* k = at;
+      at += align_up(positions * spec.d_head * kv_element_bytes(options_.kv_k), 64);
+      uint8_t* v = at;
+      at += align_up(positions * spec.d_value * kv_element_bytes(options_.kv_v), 64);
+      kv_.push_back({k, v, options_.kv_k, options_.kv_v, spec.n_head_kv, spec.d_head, spec.d_value});
+    }
+    group_blocks_ = need.group_blocks;
+    plans_.clear();
+    return {};
+  }
+
+  Result<PlanId> compile(Plan plan) override {
+    if (plan.arena_bytes.size() != 1 || plan.arena_bytes[0] > arena_bytes_)
+      return fail(Code::internal, "cpu: the plan wants an arena of {} bytes, {} are there", plan.arena_bytes.empty() ? 0 : plan.arena_bytes[0], arena_bytes_);
+    auto list = std::make_unique<TaskList>();
+    ARGENT_LET(*list, make_tasks(std::move(plan), {packed_, vectors_, kv_, layout_, arena_.data(), pool_.n_threads(), options_.activations, matmul_, vector_}));
+    list->rules = step_rules(list->plan, layout_, group_blocks_, kKvBlockTokens);
+    plans_.push_back(std::move(list));
+    return PlanId(plans_.size() - 1);
+  }
+
+  Result<Ticket> run(PlanId id, const Step& step) override {
+    if (id >= plans_.size()) return fail(Code::internal, "cpu: no plan {}", id);
+    const TaskList& list = *plans_[id];
+    ARGENT_TRY(check_step(list.rules, step, slot_sampled_));
+    resolve_tokens(step);
+    const uint32_t n_tokens = uint32_t(step.tokens.size());
+    const uint32_t n_outputs = list.plan.key.all_rows ? n_tokens : uint32_t(step.output_rows.size());
+    const Run run{step, pool_, matmul_, vector_, tokens_, n_tokens, n_outputs};
+    if (profile_on_) run_profiled(list, run);
+    else
+      pool_.run([&](uint32_t thread) {
+        for (const Task& task : list.tasks) {
+          if (task.barrier_before) pool_.barrier();
+          task.run(run, task, thread);
+        }
+      });
+    result_ = {};
+    const Graph& graph = list.plan.graph;
+    if (list.logits) result_.logits = {list.logits, uint64_t(n_outputs) * graph.value(graph.logits).width};
+    if (list.sampled) {
+      result_.sampled = {list.sampled, n_outputs};
+      for (uint32_t r = 0; r < n_outputs; ++r) {
+        const uint32_t slot = step.sequences[step.row_sequence[uint32_t(step.output_rows[r])]].slot;
+        if (slot >= last_sampled_.size()) last_sampled_.resize(slot + 1, -1), slot_sampled_.resize(slot + 1, 0);
+        last_sampled_[slot] = list.sampled[r];
+        slot_sampled_[slot] = list.sampled[r] >= 0;
+      }
+    }
+    return ++ticket_;
+  }
+
+  Result<StepResult> wait(Ticket ticket) override {
+    if (ticket != ticket_) return fail(Code::internal, "cpu: ticket {} is not the last step's", ticket);
+    return result_;
+  }
+
+  Status copy_blocks(std::span<const KvCopy> copies) override {
+    for (const KvCopy& copy : copies)
+      for (size_t i = 0; i < kv_.size(); ++i) {
+        if (layout_.group_of_layer[i] != copy.group) continue;
+        const uint64_t k = uint64_t(kKvBlockTokens) * kv_[i].n_head_kv * kv_[i].d_head * kv_element_bytes(kv_[i].k_type);
+        const uint64_t v = uint64_t(kKvBlockTokens) * kv_[i].n_head_kv * kv_[i].d_value * kv_element_bytes(kv_[i].v_type);
+        std::memcpy(kv_[i].k + uint64_t(copy.to) * k, kv_[i].k + uint64_t(copy.from) * k, k);
+        std::memcpy(kv_[i].v + uint64_t(copy.to) * v, kv_[i].v + uint64_t(copy.from) * v, v);
+      }
+    return {};
+  }
+
+  void set_profile(bool on) override { profile_on_ = on; }
+  std::span<const NodeTime> profile() const override { return times_; }
+
+ private:
+  // Tokens below zero stand for what a slot sampled in the step before.
+  void resolve_tokens(const Step& step) {
+    tokens_ = step.tokens;
+    for (int32_t& token : tokens_)
+      if (token < 0) token = last_sampled_[uint32_t(~token)];
+  }
+
+  void run_profiled(const TaskList& list, const Run& run) {
+    times_.clear();
+    pool_.run([&](uint32_t thread) {
+      auto start = std::chrono::steady_clock::now();
+      for (const Task& task : list.tasks) {
+        task.run(run, task, thread);
+        pool_.barrier();
+        if (thread != 0) continue;
+        const auto now = std::chrono::steady_clock::now();
+        times_.push_back({task.node, uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count())});
+        start = now;
+      }
+    });
+  }
+
+  const BackendOptions options_;
+  const Isa isa_;
+  ThreadPool pool_;
+  const MatmulKernels& matmul_;
+  const VectorKernels& vector_;
+  HugePages weights_, kv_memory_, arena_;
+  uint64_t arena_bytes_ = 0;
+  std::vector<PackedMatrix> packed_;        // by value of the model's graph; plans only append values
+  std::vector<const float*> vectors_;
+  std::vector<std::vector<float>> copies_;
+  KvLayout layout_;
+  std::vector<KvLayer> kv_;
+  std::vector<std::unique_ptr<TaskList>> plans_;
+  std::vector<uint32_t> group_blocks_;
+  std::vector<int32_t> tokens_, last_sampled_;  // the latter by slot
+  std::vector<uint8_t> slot_sampled_;
+  StepResult result_;
+  Ticket ticket_ = 0;
+  bool profile_on_ = false;
+  std::vector<NodeTime> times_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendOptions& options) {
+  ARGENT_LET(const Isa isa, choose_isa(options.isa));
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(options, isa));
+}
+
+}  // namespace argent

@@ -1,0 +1,295 @@
+// Tasks of the ops that are no matrix product: rows are shared out evenly, so that neighbouring row ops need no barrier.
+#include "backends/cpu/tasks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backends/cpu/rope_table.h"
+#include "sample/chain.h"
+
+namespace argent::cpu {
+
+void run_products(const Run& run, const Task& task, uint32_t thread);
+void run_glu(const Run& run, const Task& task, uint32_t thread);
+void run_attention(const Run& run, const Task& task, uint32_t thread);
+uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads, ActivationMode mode);
+uint64_t attention_workspace(const Node& node, uint32_t n_threads);
+
+namespace {
+
+// Calls body(row) for the rows of this thread's share.
+template <class Body>
+void each_row(const Run& run, const Task& task, uint32_t thread, Body body) {
+  const ThreadPool::Range rows = run.pool.share(run.count(task.rows), thread);
+  for (uint32_t r = rows.begin; r < rows.end; ++r) body(r);
+}
+
+float* row(float* base, uint64_t r, uint32_t width) { return base + r * width; }
+
+void run_embed(const Run& run, const Task& task, uint32_t thread) {
+  const Value& table = *task.table;
+  const uint64_t bytes = row_bytes(table.format, table.width);
+  each_row(run, task, thread, [&](uint32_t r) { decode_row(table.format, table.data + uint64_t(run.token_ids[r]) * bytes, row(task.out[0], r, table.width), table.width); });
+}
+
+template <auto Kernel>
+void run_unary(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) { (run.vector.*Kernel)(row(task.in[0], r, task.width), row(task.out[0], r, task.width), task.width); });
+}
+
+template <auto Kernel>
+void run_binary(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) {
+    (run.vector.*Kernel)(row(task.in[0], r, task.width), row(task.in[1], r, task.width), row(task.out[0], r, task.width), task.width);
+  });
+}
+
+// x with a vector that repeats along the row
+template <auto Kernel>
+void run_row_vector(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) {
+    for (uint32_t c = 0; c < task.width; c += task.vector_width)
+      (run.vector.*Kernel)(row(task.in[0], r, task.width) + c, task.vector, row(task.out[0], r, task.width) + c, task.vector_width);
+  });
+}
+
+void run_scale(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) { run.vector.scale(row(task.in[0], r, task.width), task.attrs->scale, row(task.out[0], r, task.width), task.width); });
+}
+
+void run_softcap(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) { run.vector.softcap(row(task.in[0], r, task.width), task.attrs->softcap, row(task.out[0], r, task.width), task.width); });
+}
+
+uint32_t group_of(const Task& task) { return task.attrs->group ? task.attrs->group : task.width; }
+
+void run_norm(const Run& run, const Task& task, uint32_t thread) {  // rms_norm, norm_mul
+  each_row(run, task, thread, [&](uint32_t r) {
+    run.vector.rms_norm(row(task.in[0], r, task.width), task.vector, row(task.out[0], r, task.width), task.width, group_of(task), task.attrs->eps);
+  });
+}
+
+void run_add_norm_mul(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) {
+    run.vector.add_rms_norm(row(task.in[0], r, task.width), row(task.in[1], r, task.width), task.vector, row(task.out[0], r, task.width),
+                            row(task.out[1], r, task.width), task.width, group_of(task), task.attrs->eps);
+  });
+}
+
+void run_norm_mul_add(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) {
+    float* y = row(task.out[0], r, task.width);
+    run.vector.rms_norm(row(task.in[0], r, task.width), task.vector, y, task.width, group_of(task), task.attrs->eps);
+    run.vector.add(y, row(task.in[1], r, task.width), y, task.width);
+  });
+}
+
+void run_rope_table(const Run& run, const Task& task, uint32_t thread) {
+  const RopeFrequencies frequencies(*task.attrs, task.vector);
+  each_row(run, task, thread, [&](uint32_t r) { frequencies.fill(run.step.positions[run.token_row(task.rows, r)], row(task.out[0], r, task.attrs->n_rot)); });
+}
+
+void run_rope(const Run& run, const Task& task, uint32_t thread) {
+  const Attrs& a = *task.attrs;
+  each_row(run, task, thread, [&](uint32_t r) {
+    run.vector.rope(row(task.in[0], r, task.width), row(task.in[1], r, a.n_rot), row(task.out[0], r, task.width), a.n_head, a.d_head, a.n_rot, a.interleaved);
+  });
+}
+
+void run_kv_store(const Run& run, const Task& task, uint32_t thread) {
+  const KvLayer& kv = *task.kv;
+  each_row(run, task, thread, [&](uint32_t r) {
+    const uint32_t position = uint32_t(run.step.positions[r]);
+    const int32_t block = run.step.sequences[run.step.row_sequence[r]].tables[task.group][position / kKvBlockTokens];
+    run.vector.kv_store(kv, block, position % kKvBlockTokens, row(task.in[0], r, kv.n_head_kv * kv.d_head), row(task.in[1], r, kv.n_head_kv * kv.d_value));
+  });
+}
+
+void run_gather(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) { std::memcpy(row(task.out[0], r, task.width), row(task.in[0], run.token_row(Rows::outputs, r), task.width), uint64_t(task.width) * 4); });
+}
+
+void run_copy(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) { std::memcpy(row(task.out[0], r, task.width), row(task.in[0], r, task.width), uint64_t(task.width) * 4); });
+}
+
+// Sampling: a row is one thread's work (sample/chain.h holds the arithmetic).
+sample::Candidates candidates(float* base, uint32_t r, uint32_t n_vocab) {
+  return sample::Candidates(reinterpret_cast<uint8_t*>(base) + uint64_t(r) * sample::candidate_row_bytes(n_vocab));
+}
+
+void run_penalize(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) {
+    float* y = row(task.out[0], r, task.width);
+    if (task.in[0] != task.out[0]) std::memcpy(y, row(task.in[0], r, task.width), uint64_t(task.width) * 4);
+    sample::penalize({y, task.width}, run.step.sampling[r], sample::history(run.step, run.token_row(task.rows, r), run.step.sampling[r]));
+  });
+}
+
+void run_argmax(const Run& run, const Task& task, uint32_t thread) {
+  auto* out = reinterpret_cast<int32_t*>(task.out[0]);
+  each_row(run, task, thread, [&](uint32_t r) { out[r] = sample::argmax({row(task.in[0], r, task.width), task.width}); });
+}
+
+void run_top_k(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) { sample::top_k({row(task.in[0], r, task.width), task.width}, run.step.sampling[r], candidates(task.out[0], r, task.width)); });
+}
+
+// top_p, min_p, temperature: in place or on a copy
+template <auto Filter>
+void run_filter(const Run& run, const Task& task, uint32_t thread) {
+  each_row(run, task, thread, [&](uint32_t r) {
+    sample::Candidates to = candidates(task.out[0], r, task.width);
+    if (task.in[0] != task.out[0]) sample::copy(candidates(task.in[0], r, task.width), to);
+    Filter(to, run.step.sampling[r]);
+  });
+}
+
+void run_draw(const Run& run, const Task& task, uint32_t thread) {
+  auto* out = reinterpret_cast<int32_t*>(task.out[0]);
+  each_row(run, task, thread, [&](uint32_t r) {
+    out[r] = sample::draw(candidates(task.in[0], r, task.width), run.step.sampling[r], uint32_t(run.step.positions[run.token_row(task.rows, r)]));
+  });
+}
+
+struct OpTask {
+  void (*run)(const Run&, const Task&, uint32_t);
+  bool row_local;
+};
+
+OpTask op_task(Op op) {
+  switch (op) {
+    case Op::embed: return {run_embed, true};
+    case Op::matmul: case Op::qkv: return {run_products, false};
+    case Op::glu: return {run_glu, false};
+    case Op::add_bias: return {run_row_vector<&VectorKernels::add>, true};
+    case Op::mul_row: return {run_row_vector<&VectorKernels::mul>, true};
+    case Op::add: return {run_binary<&VectorKernels::add>, true};
+    case Op::mul: return {run_binary<&VectorKernels::mul>, true};
+    case Op::scale: return {run_scale, true};
+    case Op::rms_norm: case Op::norm_mul: return {run_norm, true};
+    case Op::silu: return {run_unary<&VectorKernels::silu>, true};
+    case Op::gelu: return {run_unary<&VectorKernels::gelu>, true};
+    case Op::sigmoid: return {run_unary<&VectorKernels::sigmoid>, true};
+    case Op::softcap: return {run_softcap, true};
+    case Op::rope_table: return {run_rope_table, true};
+    case Op::rope: return {run_rope, true};
+    case Op::kv_store: return {run_kv_store, true};
+    case Op::attention: return {run_attention, false};
+    case Op::gather_rows: return {run_gather, false};
+    case Op::copy: return {run_copy, true};
+    case Op::penalize: return {run_penalize, true};
+    case Op::argmax: return {run_argmax, true};
+    case Op::top_k: return {run_top_k, true};
+    case Op::top_p: return {run_filter<sample::top_p>, true};
+    case Op::min_p: return {run_filter<sample::min_p>, true};
+    case Op::temperature: return {run_filter<sample::temperature>, true};
+    case Op::draw: return {run_draw, true};
+    case Op::add_norm_mul: return {run_add_norm_mul, true};
+    case Op::norm_mul_add: return {run_norm_mul_add, true};
+  }
+  return {nullptr, false};
+}
+
+// Memory that a task of a chain touches, row by row.
+struct Touched {
+  const float* base;
+  uint32_t width;
+  uint64_t bytes;
+  bool operator==(const Touched&) const = default;
+  bool overlaps(const Touched& o) const {
+    const auto *a = reinterpret_cast<const uint8_t*>(base), *b = reinterpret_cast<const uint8_t*>(o.base);
+    return a < b + o.bytes && b < a + bytes;
+  }
+};
+
+// A barrier stands before a task unless it and all tasks since the last barrier work on the same rows of the same kind,
+// and writes nothing where another row of theirs lies (dead values' storage is given to new ones).
+void schedule(const Plan& plan, std::vector<Task>& tasks) {
+  std::vector<Touched> chain;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    Task& task = tasks[i];
+    const Node& node = plan.graph.nodes[task.node];
+    std::vector<Touched> reads, writes;
+    const auto touched = [&](ValueId id, const float* base) {
+      const Value& v = plan.graph.value(id);
+      return Touched{base, v.width, uint64_t(v.width) * (v.dtype == DType::candidates ? 8 : 4) * plan.max_rows(v.rows)};
+    };
+    size_t k = 0;
+    for (ValueId id : node.inputs)
+      if (plan.graph.value(id).kind == ValueKind::activation) reads.push_back(touched(id, task.in[k++]));
+    for (size_t o = 0; o < node.outputs.size() && o < 2; ++o) writes.push_back(touched(node.outputs[o], task.out[o]));
+    bool clash = i == 0 || !task.row_local || !tasks[i - 1].row_local || task.rows != tasks[i - 1].rows;
+    for (const Touched& w : writes)
+      for (const Touched& c : chain) clash = clash || (w.overlaps(c) && !(w == c));
+    task.barrier_before = i > 0 && clash;
+    if (clash) chain.clear();
+    chain.insert(chain.end(), reads.begin(), reads.end());
+    chain.insert(chain.end(), writes.begin(), writes.end());
+  }
+}
+
+}  // namespace
+
+uint32_t chunk_panels(uint32_t n_panels, uint32_t n_threads) { return std::max(1u, n_panels / (8 * n_threads)); }
+
+uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads, ActivationMode mode) {
+  if (node.op == Op::matmul || node.op == Op::qkv || node.op == Op::glu) return products_workspace(graph, node, n_rows, n_threads, mode);
+  if (node.op == Op::attention) return attention_workspace(node, n_threads);
+  return 0;
+}
+
+Result<TaskList> make_tasks(Plan plan, const Resources& res) {
+  TaskList list;
+  list.plan = std::move(plan);
+  const Graph& graph = list.plan.graph;
+  const auto place = [&](ValueId id) -> float* {
+    return list.plan.offset[id] == Plan::kNoOffset ? nullptr : reinterpret_cast<float*>(res.arena + list.plan.offset[id]);
+  };
+  for (uint32_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    const OpTask op = op_task(node.op);
+    if (!op.run) return fail(Code::internal, "cpu: no task for {}", info(node.op).name);
+    Task task;
+    task.run = op.run;
+    task.row_local = op.row_local;
+    task.node = n;
+    task.attrs = &node.attrs;
+    task.width = graph.value(node.inputs[0]).width;
+    task.rows = graph.value(node.outputs.empty() ? node.inputs[0] : node.outputs[0]).rows;
+    if (list.plan.workspace[n] != Plan::kNoOffset) task.workspace = res.arena + list.plan.workspace[n];
+    size_t inputs = 0;
+    for (ValueId id : node.inputs) {
+      const Value& v = graph.value(id);
+      if (v.kind == ValueKind::activation) task.in[inputs++] = place(id);
+      else if (v.kind == ValueKind::weight && node.op == Op::embed) task.table = &v;
+      else if (v.kind == ValueKind::weight && res.packed[id].data) task.products[task.n_products++].weights = &res.packed[id];
+      else if (v.kind == ValueKind::weight && node.op != Op::qkv) task.vector = res.vectors[id], task.vector_width = v.width;
+      else if (v.kind == ValueKind::state) task.kv = &res.kv[v.kv.layer], task.group = res.layout.group_of_layer[v.kv.layer];
+    }
+    for (size_t k = 0; k < node.outputs.size() && k < 2; ++k) task.out[k] = place(node.outputs[k]);
+    for (uint32_t k = 0; k < task.n_products; ++k) {
+      Product& p = task.products[k];
+      p.chunk_panels = chunk_panels(n_panels(p.weights->n_rows), res.n_threads);
+      if (node.op != Op::glu) p.out = place(node.outputs[k]);
+      if (node.op == Op::qkv && node.inputs.size() == 7) p.bias = res.vectors[node.inputs[4 + k]];
+      const bool q8 = res.mode == ActivationMode::native && native_activations(p.weights->format) == Activations::q8;
+      (q8 ? task.use_q8 : task.use_f32) = true;
+    }
+    if (node.op == Op::glu) {
+      task.products[0].out = place(node.outputs[0]);
+      const uint64_t up = uint64_t(list.plan.max_rows(task.rows)) * graph.value(node.outputs[0]).width * 4;
+      const uint64_t all = workspace_bytes(graph, node, list.plan.max_rows(task.rows), res.n_threads, res.mode);
+      task.products[1].out = reinterpret_cast<float*>(task.workspace + (all - (up + 63) / 64 * 64));
+      task.activate = node.attrs.act == Activation::silu ? res.vector.silu_mul : res.vector.gelu_mul;
+    }
+    list.tasks.push_back(task);
+  }
+  schedule(list.plan, list.tasks);
+  if (graph.logits != kNone) list.logits = place(graph.logits);
+  if (graph.sampled != kNone) list.sampled = reinterpret_cast<const int32_t*>(place(graph.sampled));
+  return list;
+}
+
+}  // namespace argent::cpu

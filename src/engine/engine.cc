@@ -1,0 +1,276 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+namespace argent {
+namespace {
+
+constexpr uint32_t kDefaultContext = 8192;
+// Headroom for what is not in the plan: tokenizer, stacks, the file's pages that are read row by row.
+constexpr uint64_t kReserve = 64ull << 20;
+
+bool needs_weights(const std::string& device) { return device != "null"; }
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_backend(std::string_view device, const BackendOptions& options) {
+  if (device == "cpu") return make_cpu_backend(options);
+  if (device == "reference") return make_reference_backend(options);
+  if (device == "null") return make_null_backend(options);
+  return fail(Code::unsupported, "--device {}: this build has cpu, reference and null", device);
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const EngineOptions& options) {
+  ARGENT_LET(gguf::File file, gguf::File::open(path));
+  std::unique_ptr<Engine> engine(new Engine(std::move(file)));
+  engine->options_ = options;
+  ARGENT_LET(engine->model_, build_model(engine->file_));
+  ARGENT_LET(engine->tokenizer_, Tokenizer::load(engine->file_));
+  if (engine->tokenizer_ && uint32_t(engine->tokenizer_->n_vocab()) > engine->model_.n_vocab)
+    return fail(Code::invalid, "{}: the tokenizer has {} tokens, the model's vocabulary {}", path, engine->tokenizer_->n_vocab(), engine->model_.n_vocab);
+  ARGENT_LET(engine->backend_, make_backend(options.device, options.backend));
+  ARGENT_TRY(engine->settle_memory());
+  return engine;
+}
+
+Status Engine::settle_memory() {
+  const KvLayout& layout = model_.kv;
+  memory_.free_bytes = backend_->caps().memory_free;
+  for (ValueId id = 0; id < model_.graph.values.size(); ++id)
+    if (model_.graph.value(id).kind == ValueKind::weight) memory_.weights_bytes += backend_->weight_bytes(model_.graph, id);
+
+  // The arena: the largest rung of each kind of plan.
+  const uint32_t tokens = options_.budget.max_tokens, outputs = std::min(options_.budget.max_outputs, tokens);
+  options_.budget.max_outputs = outputs;
+  for (Tail tail : {Tail::logits, Tail::sample})
+    for (const PlanKey& key : {PlanKey{tokens, outputs, false, tail}, PlanKey{outputs, outputs, true, tail}}) {
+      const KernelTable* device = backend_.get();
+      ARGENT_LET(const Plan plan, make_plan(model_.graph, key, {&device, 1}, {.fuse = options_.fuse}));
+      need_.arena_bytes = std::max(need_.arena_bytes, plan.arena_bytes[0]);
+    }
+  memory_.workspace_bytes = need_.arena_bytes;
+
+  // KV: blocks of each group for the sequences; the context shrinks, when it was not asked for, until it fits.
+  kv_config_ = {.block_tokens = kKvBlockTokens, .max_step = tokens, .rollback = 0, .groups = {}, .prefix_cache = true};
+  n_ctx_ = options_.n_ctx ? options_.n_ctx : std::min(model_.n_ctx_train, kDefaultContext);
+  if (n_ctx_ > (1u << 30)) return fail(Code::invalid, "a context of {} positions: wanted at most {}", n_ctx_, 1u << 30);
+  for (;;) {
+    memory_.kv_bytes = 0;
+    need_.group_blocks.clear();
+    for (uint32_t window : layout.windows) {
+      const uint64_t blocks = uint64_t(kv::blocks_needed(kv_config_, window, n_ctx_)) * options_.n_sequences;
+      if (blocks > (1u << 30)) return fail(Code::invalid, "{} sequences of {} positions: the KV pool would have {} blocks", options_.n_sequences, n_ctx_, blocks);
+      need_.group_blocks.push_back(uint32_t(blocks));
+    }
+    for (size_t i = 0; i < layout.layers.size(); ++i) memory_.kv_bytes += backend_->kv_bytes(layout.layers[i], need_.group_blocks[layout.group_of_layer[i]]);
+    if (options_.n_ctx || n_ctx_ <= 512 || memory_.total_bytes() + kReserve <= memory_.free_bytes) break;
+    n_ctx_ = std::max(512u, n_ctx_ / 2);
+  }
+  for (size_t g = 0; g < layout.windows.size(); ++g) kv_config_.groups.push_back({need_.group_blocks[g], layout.windows[g]});
+  return {};
+}
+
+Status Engine::load(const std::function<bool(const Progress&)>& progress) {
+  if (memory_.free_bytes && memory_.total_bytes() > memory_.free_bytes)
+    return fail(Code::out_of_memory, "{} needs {:.2f} GB (weights {:.2f}, KV cache of {} positions {:.2f}, workspace {:.2f}); {:.2f} GB are free{}", file_.path(),
+                memory_.total_bytes() / 1e9, memory_.weights_bytes / 1e9, n_ctx_, memory_.kv_bytes / 1e9, memory_.workspace_bytes / 1e9,
+                memory_.free_bytes / 1e9, memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
+  if (needs_weights(options_.device)) ARGENT_TRY(backend_->load(model_.graph, progress));
+  ARGENT_TRY(backend_->allocate(model_.kv, need_));
+  ARGENT_LET(kv::Cache cache, kv::Cache::create(kv_config_));
+  cache_ = std::make_unique<kv::Cache>(std::move(cache));
+  return {};
+}
+
+Result<Plan> Engine::plan_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail, Stage stage) const {
+  const KernelTable* device = backend_.get();
+  const PlanKey key = plan_key(n_tokens, n_outputs, options_.budget.max_tokens, options_.budget.max_outputs, tail);
+  return make_plan(model_.graph, key, {&device, 1}, {.stop_after = stage, .fuse = options_.fuse});
+}
+
+Result<PlanId> Engine::plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail) {
+  const PlanKey key = plan_key(n_tokens, n_outputs, options_.budget.max_tokens, options_.budget.max_outputs, tail);
+  for (const Compiled& c : plans_)
+    if (c.key == key) return c.id;
+  const KernelTable* device = backend_.get();
+  ARGENT_LET(Plan plan, make_plan(model_.graph, key, {&device, 1}, {.fuse = options_.fuse}));
+  if (profiling_) profiled_plans_.emplace_back(key, plan);
+  ARGENT_LET(const PlanId id, backend_->compile(std::move(plan)));
+  plans_.push_back({key, id});
+  ++counters_.plans_built;
+  return id;
+}
+
+SequenceId Engine::open_sequence() {
+  SequenceId id = 0;
+  while (id < sequences_.size() && sequences_[id].open) ++id;
+  if (id == sequences_.size()) sequences_.emplace_back();
+  sequences_[id] = {};
+  sequences_[id].open = true;
+  sequences_[id].arrival = ++arrivals_;
+  return id;
+}
+
+void Engine::close_sequence(SequenceId id, bool keep) {
+  Sequence& s = sequences_[id];
+  if (s.has_kv) cache_->close(s.kv, keep);
+  s = {};
+}
+
+// Gives a sequence its place in the KV cache, with what the prefix tree knows of its tokens.
+uint32_t Engine::attach(Sequence& s) {
+  if (s.has_kv) return cache_->length(s.kv);
+  s.kv = cache_->open();
+  s.has_kv = true;
+  if (s.all_logits) return 0;  // every row is asked for, so every row is computed
+  const auto hit = cache_->adopt_prefix(s.kv, s.tokens);
+  return hit ? hit->length : 0;
+}
+
+Result<uint32_t> Engine::set_tokens(SequenceId id, std::span<const int32_t> tokens) {
+  Sequence& s = sequences_[id];
+  if (tokens.empty()) return fail(Code::invalid, "no tokens to compute");
+  if (tokens.size() > n_ctx_) return fail(Code::invalid, "{} tokens do not fit a context of {} (--ctx sets it)", tokens.size(), n_ctx_);
+  for (int32_t t : tokens)
+    if (t < 0 || uint32_t(t) >= model_.n_vocab) return fail(Code::invalid, "token id {} is outside the vocabulary of {}", t, model_.n_vocab);
+  uint32_t same = 0;
+  if (s.has_kv) {
+    const auto old = cache_->tokens(s.kv);
+    const size_t most = std::min(old.size(), tokens.size() - 1);
+    while (same < most && old[same] == tokens[same]) ++same;
+    if (s.all_logits) same = 0;
+    ARGENT_LET(same, cache_->truncate(s.kv, same));
+    if (same == 0) {  // nothing of it fits: look in the tree again
+      cache_->close(s.kv, true);
+      s.has_kv = false;
+    }
+  }
+  s.tokens.assign(tokens.begin(), tokens.end());
+  s.n_passes = 0;
+  if (!s.has_kv) same = attach(s);
+  counters_.reused_tokens += same;
+  return same;
+}
+
+Result<uint32_t> Engine::append_token(SequenceId id, int32_t token) {
+  Sequence& s = sequences_[id];
+  if (token < 0 || uint32_t(token) >= model_.n_vocab) return fail(Code::invalid, "token id {} is outside the vocabulary of {}", token, model_.n_vocab);
+  if (s.tokens.size() >= n_ctx_) return fail(Code::invalid, "the context of {} positions is full (--ctx sets it)", n_ctx_);
+  s.tokens.push_back(token);
+  return uint32_t(s.tokens.size());
+}
+
+// Blocks for n more positions. When the pool is out, the youngest other sequence is preempted: its blocks stay cached as
+// long as nobody needs them, and it is computed again when its turn comes.
+Status Engine::reserve(SequenceId id, uint32_t n) {
+  for (;;) {
+    Status status = cache_->reserve(sequences_[id].kv, n);
+    if (status || status.error().code != Code::out_of_memory) return status;
+    Sequence* victim = nullptr;
+    for (Sequence& other : sequences_)
+      if (&other != &sequences_[id] && other.open && other.has_kv && (!victim || other.arrival > victim->arrival)) victim = &other;
+    if (!victim || victim->arrival < sequences_[id].arrival) return status;
+    cache_->close(victim->kv, true);
+    victim->has_kv = false;
+    ++counters_.preemptions;
+  }
+}
+
+Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
+  std::vector<SequenceId> ids;
+  std::vector<Want> wants;
+  const auto waits = [&](const Sequence& s) { return s.open && !s.paused && s.tokens.size() > computed(s); };
+  const Sequence* oldest = nullptr;  // a plan samples or hands out logits: the oldest that waits decides which
+  for (const Sequence& s : sequences_)
+    if (waits(s) && (!oldest || s.arrival < oldest->arrival)) oldest = &s;
+  if (!oldest) return false;
+  const bool sampling = oldest->sampling.has_value();
+  for (SequenceId id = 0; id < sequences_.size(); ++id) {
+    Sequence& s = sequences_[id];
+    if (!waits(s) || s.sampling.has_value() != sampling) continue;
+    attach(s);
+    uint32_t missing = uint32_t(s.tokens.size()) - computed(s);
+    Want want{missing, s.all_logits, true};
+    if (!options_.passes.empty()) {  // passes of given sizes: a chunk is its own want
+      const uint32_t size = options_.passes[std::min(s.n_passes, options_.passes.size() - 1)];
+      want.last_row = size >= missing;
+      want.missing = std::min(missing, size);
+    }
+    ids.push_back(id);
+    wants.push_back(want);
+  }
+  std::vector<Pick> picks = pick_step(wants, options_.budget);
+  const Error* refused = nullptr;
+  Status status;
+  std::erase_if(picks, [&](const Pick& pick) {
+    if (!sequences_[ids[pick.index]].has_kv) return true;  // preempted for another pick of this step
+    status = reserve(ids[pick.index], pick.n_tokens);
+    if (!status) refused = &status.error();
+    return !status;
+  });
+  std::erase_if(picks, [&](const Pick& pick) { return !sequences_[ids[pick.index]].has_kv; });
+  if (picks.empty()) return refused ? *refused : fail(Code::internal, "a step without work");
+
+  step_.clear();
+  bool greedy = true;
+  for (const Pick& pick : picks) {
+    Sequence& s = sequences_[ids[pick.index]];
+    const uint32_t length = computed(s), first = uint32_t(step_.tokens.size());
+    StepSequence part{first, pick.n_tokens, length, ids[pick.index], {}, std::span(s.tokens).first(length + pick.n_tokens)};
+    for (uint32_t g = 0; g < kv_config_.groups.size(); ++g) part.tables.push_back(cache_->table(s.kv, g));
+    for (uint32_t i = 0; i < pick.n_tokens; ++i) {
+      step_.tokens.push_back(s.tokens[length + i]);
+      step_.positions.push_back(int32_t(length + i));
+      step_.row_sequence.push_back(uint32_t(step_.sequences.size()));
+      if (pick.n_tokens - i <= pick.n_outputs) {
+        step_.output_rows.push_back(int32_t(first + i));
+        step_.sampling.push_back(s.sampling.value_or(SampleParams{}));
+        greedy = greedy && sampling && s.sampling->temperature == 0.0f && s.sampling->repeat_penalty == 1.0f;
+      }
+    }
+    step_.sequences.push_back(std::move(part));
+  }
+  const Tail tail = !sampling ? Tail::logits : greedy ? Tail::greedy : Tail::sample;
+  if (tail == Tail::logits) step_.sampling.clear();
+  const uint32_t n_tokens = uint32_t(step_.tokens.size()), n_outputs = uint32_t(step_.output_rows.size());
+  ARGENT_LET(const PlanId id, plan(n_tokens, n_outputs, tail));
+  ARGENT_LET(const Ticket ticket, backend_->run(id, step_));
+  ARGENT_LET(const StepResult result, backend_->wait(ticket));
+  ++counters_.steps;
+  counters_.tokens += n_tokens;
+  if (profiling_) {
+    const PlanKey key = plan_key(n_tokens, n_outputs, options_.budget.max_tokens, options_.budget.max_outputs, tail);
+    uint64_t n_kv = 0;
+    for (const StepSequence& s : step_.sequences) n_kv += s.length;
+    for (const auto& [k, plan] : profiled_plans_)
+      if (k == key) record_profile(plan, {n_tokens, n_outputs, n_kv, kv_element_bytes(options_.backend.kv_k)});
+  }
+
+  for (const Pick& pick : picks) {
+    Sequence& s = sequences_[ids[pick.index]];
+    const uint32_t length = computed(s);
+    ARGENT_TRY(cache_->commit(s.kv, std::span<const int32_t>(s.tokens).subspan(length, pick.n_tokens)));
+    ++s.n_passes;
+  }
+  for (uint32_t r = 0; r < n_outputs; ++r) {
+    const uint32_t row = uint32_t(step_.output_rows[r]);
+    const SequenceId sequence = step_.sequences[step_.row_sequence[row]].slot;
+    StepOutput out{sequence, uint32_t(step_.positions[row]), -1, {}};
+    if (tail == Tail::logits) {
+      out.logits = result.logits.subspan(uint64_t(r) * model_.n_vocab, model_.n_vocab);
+    } else {
+      out.token = result.sampled[r];
+      Sequence& s = sequences_[sequence];
+      if (out.token < 0) {  // not finite: what it computed can not be trusted, and nobody else may find it again
+        cache_->close(s.kv, false);
+        s.has_kv = false;
+      }
+      if (out.token >= 0 && s.tokens.size() < n_ctx_) s.tokens.push_back(out.token);
+      else s.paused = true;
+    }
+    sink(out);
+  }
+  return true;
+}
+
+}  // namespace argent

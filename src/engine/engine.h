@@ -1,0 +1,148 @@
+// The engine: a model on a backend, the KV cache of all its sequences, and the loop of steps that brings them forward.
+// One thread calls it. A chat is one sequence of the general case.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "backends/backend.h"
+#include "engine/scheduler.h"
+#include "gguf/gguf.h"
+#include "kv/kv.h"
+#include "models/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace argent {
+
+struct EngineOptions {
+  std::string device = "cpu";  // cpu, reference, null
+  BackendOptions backend;
+  uint32_t n_ctx = 0;          // positions of one sequence; 0: the model's, at most 8,192, less when memory is short
+  uint32_t n_sequences = 1;    // sequences of n_ctx positions that the KV pool holds at once
+  Budget budget;
+  bool fuse = true;
+  std::vector<uint32_t> passes;  // sizes of a sequence's passes, the last repeating; empty: as the budget allows
+};
+
+// The memory that a model takes, known before anything is allocated.
+struct MemoryReport {
+  uint64_t weights_bytes = 0;    // re-laid on the device
+  uint64_t kv_bytes = 0;
+  uint64_t workspace_bytes = 0;  // the arena of the largest plan
+  uint64_t free_bytes = 0;       // before loading
+  uint64_t total_bytes() const { return weights_bytes + kv_bytes + workspace_bytes; }
+  bool fits() const { return total_bytes() <= free_bytes; }
+};
+
+struct EngineCounters {
+  uint64_t steps = 0, tokens = 0;
+  uint64_t plans_built = 0;       // stays still in steady decode
+  uint64_t reused_tokens = 0;     // prompt tokens found in the cache
+  uint64_t preemptions = 0;
+};
+
+using SequenceId = uint32_t;
+
+// What a step gives for one sequence.
+struct StepOutput {
+  SequenceId sequence;
+  uint32_t position;              // of the row
+  int32_t token = -1;             // sampled, where the sequence samples, and appended to it unless its context is full;
+                                  // -1 when its logits were not finite: the sequence is paused and its cache dropped
+  std::span<const float> logits;  // where it does not
+};
+
+struct OpTime {
+  Op op;
+  int32_t layer;
+  uint64_t count = 0, nanoseconds = 0;
+  Cost cost;
+};
+
+class Engine {
+ public:
+  // Reads the file and settles memory, without allocating weights: `argent check` stops here. Errors: the file's, the
+  // model's, or out_of_memory with what is needed and free.
+  static Result<std::unique_ptr<Engine>> open(const std::string& path, const EngineOptions& options);
+  // Brings the weights to the device and allocates.
+  Status load(const std::function<bool(const Progress&)>& progress = {});
+
+  const gguf::File& file() const { return file_; }
+  const Model& model() const { return model_; }
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // null: the file takes ids only
+  const MemoryReport& memory() const { return memory_; }
+  const EngineCounters& counters() const { return counters_; }
+  const kv::Cache& cache() const { return *cache_; }
+  Backend& backend() { return *backend_; }
+  uint32_t n_ctx() const { return n_ctx_; }
+
+  SequenceId open_sequence();
+  void close_sequence(SequenceId id, bool keep = true);
+  // Makes `tokens` the sequence's whole text: what it has computed of a common beginning stays, what the prefix tree knows
+  // is found again, the rest is computed by the next steps. Returns how many tokens need no computing. At least one token
+  // is always left to compute. invalid: no tokens, an id outside the vocabulary, or more than n_ctx tokens.
+  Result<uint32_t> set_tokens(SequenceId id, std::span<const int32_t> tokens);
+  Result<uint32_t> append_token(SequenceId id, int32_t token);
+  std::span<const int32_t> tokens(SequenceId id) const { return sequences_[id].tokens; }
+  // How the sequence goes on: sampled tokens are appended until `paused`; without sampling its logits are handed out.
+  void set_sampling(SequenceId id, const std::optional<SampleParams>& sampling) { sequences_[id].sampling = sampling; }
+  void set_all_logits(SequenceId id, bool all) { sequences_[id].all_logits = all; }
+  void pause(SequenceId id, bool paused) { sequences_[id].paused = paused; }
+
+  // Runs one step over all sequences that have something to compute, and hands out what it gave. False: nothing to do.
+  Result<bool> step(const std::function<void(const StepOutput&)>& sink);
+
+  void set_profile(bool on);
+  std::vector<OpTime> profile() const;  // by op and layer, summed over the steps since it was switched on
+
+  // The plan that a step of these sizes runs, for dumps; a stage before `planned` stops the passes there.
+  Result<Plan> plan_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail, Stage stage) const;
+
+ private:
+  struct Sequence {
+    bool open = false, paused = false, all_logits = false;
+    std::optional<SampleParams> sampling;
+    std::vector<int32_t> tokens;
+    kv::SeqId kv{};
+    bool has_kv = false;        // false after preemption, until it is scheduled again
+    uint64_t arrival = 0;
+    size_t n_passes = 0;        // of options.passes
+  };
+
+  explicit Engine(gguf::File file) : file_(std::move(file)) {}
+  Status settle_memory();
+  Result<PlanId> plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail);
+  uint32_t computed(const Sequence& s) const { return s.has_kv ? cache_->length(s.kv) : 0; }
+  uint32_t attach(Sequence& s);
+  Status reserve(SequenceId id, uint32_t n);
+  void record_profile(const Plan& plan, const CostContext& context);
+
+  gguf::File file_;
+  EngineOptions options_;
+  Model model_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<kv::Cache> cache_;
+  kv::Config kv_config_;
+  uint32_t n_ctx_ = 0;
+  MemoryReport memory_;
+  MemoryNeed need_;
+  std::vector<Sequence> sequences_;
+  uint64_t arrivals_ = 0;
+  struct Compiled {
+    PlanKey key;
+    PlanId id;
+  };
+  std::vector<Compiled> plans_;
+  EngineCounters counters_;
+  Step step_;
+  bool profiling_ = false;
+  std::vector<std::pair<PlanKey, Plan>> profiled_plans_;
+  std::vector<OpTime> times_;
+};
+
+// The backend of that name with its options; unsupported names the ones of this build.
+Result<std::unique_ptr<Backend>> make_backend(std::string_view device, const BackendOptions& options);
+
+}  // namespace argent
