@@ -1,4 +1,5 @@
 """What the oracle tests share: running argent, comparing logits, reporting, and a cache of oracle logits."""
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -102,30 +103,45 @@ class Oracle:
     def settings(self, mode):
         return dict(flash_attn=mode.flash_attn, cache_type=mode.cache_type, threads=self.threads)
 
+    def cached(self, tokens, mode):
+        """(path, logits or None) of what the cache holds for these tokens."""
+        key = hashlib.sha256(f"{llama.version()} {self.digest} {mode} {list(tokens)}".encode()).hexdigest()
+        path, shape = self.folder / f"{key}.logits", (len(tokens), self.n_vocab)
+        whole = path.exists() and path.stat().st_size == 4 * shape[0] * shape[1]
+        return path, np.memmap(path, "<f4", "r", shape=shape) if whole else None
+
     def logits(self, tokens, mode):
         """float32 [len(tokens), n_vocab], mapped from the cache."""
-        key = hashlib.sha256(f"{llama.version()} {self.digest} {mode} {list(tokens)}".encode()).hexdigest()
-        target, shape = self.folder / f"{key}.logits", (len(tokens), self.n_vocab)
-        if not (target.exists() and target.stat().st_size == 4 * shape[0] * shape[1]):
+        path, found = self.cached(tokens, mode)
+        if found is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             handle, part = tempfile.mkstemp(dir=self.folder, suffix=".part")
             try:
                 with os.fdopen(handle, "wb") as out:
                     for _, rows in llama.stream_logits(self.file(mode), tokens, **self.settings(mode)):
                         out.write(rows.data)
-                os.replace(part, target)
+                os.replace(part, path)
             finally:
                 Path(part).unlink(missing_ok=True)
-        return np.memmap(target, "<f4", "r", shape=shape)
+            found = self.cached(tokens, mode)[1]
+        return found
 
     def perplexity(self, text, n_ctx, mode, chunks=None):
-        with llama.Model(self.file(mode)) as model:
-            tokens = model.tokenize(text, parse_special=False)
-            with llama.Session(model, n_ctx, n_ubatch=n_ctx, **self.settings(mode)) as session:
-                def rows_of(window, first):
-                    session.clear()
-                    return session.decode(window, first)
-                return perplexity(rows_of, tokens, n_ctx, self.bos, chunks)
+        """llama-perplexity's value and uncertainty; a window whose logits are cached is not computed again."""
+        with contextlib.ExitStack() as stack:
+            session = None
+
+            def rows_of(window, first):
+                nonlocal session
+                found = self.cached(window, mode)[1]
+                if found is not None:
+                    return found[first:]
+                if session is None:
+                    model = stack.enter_context(llama.Model(self.file(mode)))
+                    session = stack.enter_context(llama.Session(model, n_ctx, n_ubatch=n_ctx, **self.settings(mode)))
+                session.clear()
+                return session.decode(window, first)
+            return perplexity(rows_of, llama.tokenize(self.path, text, parse_special=False), n_ctx, self.bos, chunks)
 
 
 class ArgentError(Exception):
