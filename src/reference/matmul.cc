@@ -16,11 +16,10 @@ constexpr uint32_t kGroup = 32;  // activations that share a scale
 struct QuantizedRow {
   std::vector<int16_t> q;
   std::vector<float> scale;  // one a group
-  std::vector<int32_t> sum;  // of q, one a group
 };
 
 QuantizedRow quantize(const float* x, uint32_t n) {
-  QuantizedRow row{std::vector<int16_t>(n), std::vector<float>(n / kGroup), std::vector<int32_t>(n / kGroup)};
+  QuantizedRow row{std::vector<int16_t>(n), std::vector<float>(n / kGroup)};
   for (uint32_t g = 0; g < n / kGroup; ++g) {
     float amax = 0;
     bool finite = true;
@@ -35,10 +34,7 @@ QuantizedRow quantize(const float* x, uint32_t n) {
     if (amax < 0x1p-100f) continue;
     row.scale[g] = amax / 127.0f;
     const float inverse = 127.0f / amax;
-    for (uint32_t i = g * kGroup; i < (g + 1) * kGroup; ++i) {
-      row.q[i] = int16_t(std::nearbyint(x[i] * inverse));
-      row.sum[g] += row.q[i];
-    }
+    for (uint32_t i = g * kGroup; i < (g + 1) * kGroup; ++i) row.q[i] = int16_t(std::nearbyint(x[i] * inverse));
   }
   return row;
 }
@@ -49,26 +45,33 @@ int32_t dot(const int16_t* a, const int16_t* b, uint32_t n) {
   return sum;
 }
 
-// out[r][n] over all rows for quantized weights: integer dots of a group, float sums in the order of the groups.
+int32_t total(const int16_t* a, uint32_t n) {
+  int32_t sum = 0;
+  for (uint32_t i = 0; i < n; ++i) sum += a[i];
+  return sum;
+}
+
+// out[r][n] over all rows for quantized weights, in the kernels' order (backends/cpu/matmul-inl.h): exact integer dots,
+// a float for each group of 32 columns, the groups one after the other.
 void native_row(const Value& w, uint32_t n, const std::vector<QuantizedRow>& x, const Operand& out) {
   const UniformShape shape = uniform_shape(w.format);
-  const uint32_t group = uint32_t(shape.group);
-  std::vector<uint8_t> bytes(w.width);
-  std::vector<float> scale(w.width / group), min(w.width / group);
-  uniform_row(w.format, w.data + n * row_bytes(w.format, w.width), w.width, bytes.data(), scale.data(), min.data());
+  const uint32_t part = uint32_t(shape.group), parts = kGroup / part;  // columns of a weight scale; how many in a group
+  std::vector<uint8_t> codes(w.width);
+  std::vector<float> scale(w.width / part), min(w.width / part);
+  uniform_row(w.format, w.data + n * row_bytes(w.format, w.width), w.width, codes.data(), scale.data(), min.data());
   std::vector<int16_t> q(w.width);
-  for (uint32_t i = 0; i < w.width; ++i) q[i] = int16_t(bytes[i] - (shape.has_min ? 0 : shape.zero_point));
+  for (uint32_t i = 0; i < w.width; ++i) q[i] = int16_t(codes[i] - (shape.has_min ? 0 : shape.zero_point));
   for (uint32_t r = 0; r < out.n_rows; ++r) {
-    float acc = 0;
-    for (uint32_t i = 0; i < w.width; i += group) {
-      const float act_scale = x[r].scale[i / kGroup];
-      acc = std::fma(float(dot(&q[i], &x[r].q[i], group)), scale[i / group] * act_scale, acc);
-      if (!shape.has_min) continue;
-      int32_t sum = 0;
-      for (uint32_t j = i; j < i + group; ++j) sum += x[r].q[j];
-      acc = std::fma(float(sum), min[i / group] * act_scale, acc);
+    float sum = 0;
+    for (uint32_t g = 0; g < w.width / kGroup; ++g) {
+      const int16_t *weights = &q[g * kGroup], *acts = &x[r].q[g * kGroup];
+      const float *s = &scale[g * parts], *m = &min[g * parts];
+      float v = float(dot(weights, acts, part)) * s[0];
+      if (parts == 2) v = std::fma(float(dot(weights + part, acts + part, part)), s[1], v);
+      for (uint32_t i = 0; shape.has_min && i < parts; ++i) v = std::fma(m[i], float(total(acts + i * part, part)), v);
+      sum = std::fma(v, x[r].scale[g], sum);
     }
-    out.f32(r)[n] = acc;
+    out.f32(r)[n] = sum;
   }
 }
 

@@ -80,7 +80,8 @@ void penalize(const Call& call) {
     for (int32_t token : sample::history(call.context.step, call.context.token_row(*call.in[0].value, r), p))
       tokens.insert(token < 0 ? call.context.slots[size_t(~token)] : token);
     for (int32_t token : tokens)
-      if (token >= 0) out[token] = out[token] <= 0 ? out[token] * p.repeat_penalty : out[token] / p.repeat_penalty;
+      if (token >= 0 && uint32_t(token) < call.out[0].value->width)
+        out[token] = out[token] <= 0 ? out[token] * p.repeat_penalty : out[token] / p.repeat_penalty;
   }
 }
 

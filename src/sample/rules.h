@@ -38,7 +38,7 @@ constexpr bool better(const Candidate& a, const Candidate& b) {
 }
 
 // A row of a `candidates` value: the number (u32, then 4 bytes unused), then room for n_vocab candidates.
-constexpr uint64_t candidate_row_bytes(uint32_t n_vocab) { return 8 * uint64_t(n_vocab) + 8; }
+constexpr uint64_t candidates_bytes(uint32_t n_vocab) { return 8 * uint64_t(n_vocab) + 8; }
 
 class Candidates {
  public:
