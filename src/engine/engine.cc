@@ -51,7 +51,7 @@ Status Engine::settle_memory() {
   memory_.workspace_bytes = need_.arena_bytes;
 
   // KV: blocks of each group for the sequences; the context shrinks, when it was not asked for, until it fits.
-  kv_config_ = {.block_tokens = kKvBlockTokens, .max_step = tokens, .rollback = 0, .groups = {}, .prefix_cache = true};
+  kv_config_ = {.block_tokens = kKvBlockTokens, .max_step = tokens, .rollback = 0, .groups = {}, .prefix_cache = options_.prefix_cache};
   n_ctx_ = options_.n_ctx ? options_.n_ctx : std::min(model_.n_ctx_train, kDefaultContext);
   if (n_ctx_ > (1u << 30)) return fail(Code::invalid, "a context of {} positions: wanted at most {}", n_ctx_, 1u << 30);
   for (;;) {

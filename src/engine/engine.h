@@ -22,6 +22,7 @@ struct EngineOptions {
   uint32_t n_sequences = 1;    // sequences of n_ctx positions that the KV pool holds at once
   Budget budget;
   bool fuse = true;
+  bool prefix_cache = true;
   std::vector<uint32_t> passes;  // sizes of a sequence's passes, the last repeating; empty: as the budget allows
 };
 

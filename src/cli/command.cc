@@ -1,0 +1,161 @@
+#include "cli/command.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "base/mapped_file.h"
+#include "base/switches.h"
+#include "hub/hub.h"
+#include "sample/params.h"
+
+namespace argent::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupts = 0;
+
+void on_interrupt(int) {
+  if (++interrupts > 1) _exit(130);
+}
+
+Result<KvType> kv_type(std::string_view name) {
+  if (name == "f16") return KvType::f16;
+  if (name == "f32") return KvType::f32;
+  return fail(Code::invalid, "--cache-type {}: wanted f16 or f32, or two of them as K,V", name);
+}
+
+}  // namespace
+
+void ModelOptions::add(CLI::App& app, bool computes) {
+  app.add_option("-m,--model", model, "model: a GGUF file, or the name of one in the models folder");
+  app.add_option("--device", device, "cpu, reference (slow and plain), null (computes nothing)");
+  app.add_option("--isa", isa, "CPU instruction set: baseline, avx2, avx512 (default: the best of this machine)");
+  app.add_option("-t,--threads", threads, "threads (default: what affinity and cgroup leave)")->check(CLI::Range(1u, 1024u));
+  app.add_option("-c,--ctx", ctx, "context: positions of a sequence (default: the model's, at most 8192)")->check(CLI::Range(1u, 1u << 30));
+  if (computes) app.add_option("--cache-type", cache_type, "KV cache: f16 or f32, or K,V")->capture_default_str();
+  app.add_flag("--json", json, "print JSON");
+}
+
+Result<EngineOptions> ModelOptions::engine_options() const {
+  EngineOptions o;
+  o.device = device.empty() ? switch_text(Switch::device) : device;
+  o.backend.isa = isa.empty() ? switch_text(Switch::isa) : isa;
+  ARGENT_LET(o.backend.n_threads, switch_u32(Switch::threads, 1024));
+  if (threads) o.backend.n_threads = threads;
+  ARGENT_LET(o.fuse, switch_bool(Switch::fuse));
+  ARGENT_LET(o.prefix_cache, switch_bool(Switch::prefix_cache));
+  o.n_ctx = ctx;
+  const size_t comma = cache_type.find(',');
+  ARGENT_LET(o.backend.kv_k, kv_type(std::string_view(cache_type).substr(0, comma)));
+  ARGENT_LET(o.backend.kv_v, kv_type(comma == std::string::npos ? cache_type : cache_type.substr(comma + 1)));
+  if (activations == "f32") o.backend.activations = ActivationMode::f32;
+  else if (activations != "native") return fail(Code::invalid, "--activations {}: wanted native or f32", activations);
+  return o;
+}
+
+void Positionals::add(CLI::App& app, bool takes_text) {
+  app.add_option(takes_text ? "MODEL TEXT" : "MODEL", words, takes_text ? "[MODEL] TEXT" : "[MODEL]")->type_name("")->expected(0, takes_text ? 2 : 1);
+}
+
+Status Positionals::settle(std::string& model, std::string* text, bool* has_text, bool text_elsewhere) const {
+  const bool named = !model.empty(), wants_text = text && !text_elsewhere;
+  const size_t most = (named ? 0 : 1) + (wants_text ? 1 : 0);
+  if (words.size() > most)
+    return fail(Code::invalid, "too many arguments: {} given, at most {} wanted here{}", words.size(), most, named ? " beside -m" : "");
+  if (words.size() == 2) {
+    model = words[0], *text = words[1], *has_text = true;
+  } else if (words.size() == 1) {
+    if (wants_text) *text = words[0], *has_text = true;
+    else model = words[0];
+  }
+  return {};
+}
+
+void SamplingOptions::add(CLI::App& app) {
+  const auto option = [&](const std::string& flag, const std::string& name, const std::string& help) {
+    app.add_option_function<std::string>(flag, [this, name](const std::string& text) { given.emplace_back(name, text); }, help)->group("Sampling");
+  };
+  option("--temp,--temperature", "temperature", "0 is the likeliest token always");
+  option("--top-k", "top_k", "the k likeliest tokens only; 0 = all");
+  option("--top-p", "top_p", "the likeliest tokens that make up this share");
+  option("--min-p", "min_p", "tokens at least this likely, relative to the likeliest");
+  option("--repeat-penalty", "repeat_penalty", "divides the logits of recent tokens; 1 = off");
+  option("--repeat-last-n", "repeat_last_n", "how many recent tokens the penalty looks at");
+  option("--seed", "seed", "the same seed draws the same text");
+}
+
+Result<SampleParams> SamplingOptions::settle(const SampleParams& defaults) const {
+  SampleParams params = defaults;
+  for (const auto& [name, text] : given) ARGENT_TRY(sample::set(params, name, text));
+  ARGENT_TRY(sample::check(params));
+  return params;
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const std::function<void(EngineOptions&)>& adjust, bool load) {
+  ARGENT_LET(const std::string path, find_model(options.model));
+  ARGENT_LET(EngineOptions engine_options, options.engine_options());
+  if (adjust) adjust(engine_options);
+  ARGENT_LET(std::unique_ptr<Engine> engine, Engine::open(path, engine_options));
+  if (!load) return engine;
+  const bool show = stderr_is_terminal() && engine->memory().weights_bytes > (512u << 20);
+  const Status status = engine->load([&](const Progress& p) {
+    if (show) fmt::print(stderr, "\r{}: {:.1f} of {:.1f} GB", p.what, p.done / 1e9, p.total / 1e9), std::fflush(stderr);
+    return !interrupted();
+  });
+  if (show) fmt::print(stderr, "\r\033[K");
+  if (!status) return status.error();
+  return engine;
+}
+
+CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer, std::function<Status()> run) {
+  CLI::App* app = root.add_subcommand(name, summary);
+  app->footer(footer);
+  app->callback([run = std::move(run)] {
+    if (const Status status = run(); !status) {
+      fmt::print(stderr, "argent: {}\n", status.error().message);
+      throw CLI::RuntimeError(exit_code(status.error().code));
+    }
+  });
+  return app;
+}
+
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+Result<std::string> read_stdin() {
+  std::string text;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (n == 0) return text;
+    if (n < 0 && errno == EINTR && !interrupted()) continue;
+    if (n < 0) return fail(Code::io, "cannot read standard input: {}", std::strerror(errno));
+    text.append(buffer, size_t(n));
+    if (text.size() > (1u << 30)) return fail(Code::invalid, "standard input is longer than 1 GiB");
+  }
+}
+
+Result<std::string> read_file(const std::string& path) {
+  ARGENT_LET(const MappedFile file, MappedFile::open(path));
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+}
+
+Status write_stdout(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    return fail(Code::io, "cannot write to standard output: {}", std::strerror(errno));
+  return {};
+}
+
+bool interrupted() { return interrupts > 0; }
+void clear_interrupt() { interrupts = 0; }
+void watch_interrupt() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+}  // namespace argent::cli

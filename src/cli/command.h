@@ -1,0 +1,74 @@
+// What the subcommands share: options that every command takes, finding and loading the model, results and errors.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace argent::cli {
+
+// Options of every command that names a model.
+struct ModelOptions {
+  std::string model;       // -m; empty: the default model
+  std::string device, isa; // empty: the switches
+  uint32_t threads = 0;
+  uint32_t ctx = 0;
+  std::string cache_type = "f16";
+  std::string activations = "native";
+  bool json = false;
+
+  void add(CLI::App& app, bool computes);
+  Result<EngineOptions> engine_options() const;
+};
+
+// MODEL and TEXT as positionals, as `argent --help` explains them: of two the first is MODEL; a single one is TEXT, or
+// MODEL when --stdin gives the text or the command takes no text. -m takes MODEL's place.
+struct Positionals {
+  std::vector<std::string> words;
+  void add(CLI::App& app, bool takes_text);
+  // Moves the words to where they belong. invalid: too many.
+  Status settle(std::string& model, std::string* text, bool* has_text, bool text_elsewhere) const;
+};
+
+struct SamplingOptions {
+  SampleParams params;
+  std::vector<std::pair<std::string, std::string>> given;  // name, text
+  void add(CLI::App& app);
+  Result<SampleParams> settle(const SampleParams& defaults) const;
+};
+
+// Opens the model and, when `load`, brings it to the device, with progress on stderr when that is a terminal.
+Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const std::function<void(EngineOptions&)>& adjust = {}, bool load = true);
+
+// Adds a command: `run` is called when it was chosen; its error becomes one line on stderr and the exit code.
+CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer, std::function<Status()> run);
+
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+Result<std::string> read_stdin();
+Result<std::string> read_file(const std::string& path);
+// Writes all of it to stdout and flushes; io: nobody reads any more, or the disk is full.
+Status write_stdout(std::string_view text);
+
+// True after Ctrl-C; the first one asks, a second one ends the process.
+bool interrupted();
+void watch_interrupt();
+void clear_interrupt();
+
+void add_ask(CLI::App& root);
+void add_bench(CLI::App& root);
+void add_chat(CLI::App& root);
+void add_check(CLI::App& root);
+void add_complete(CLI::App& root);
+void add_gguf(CLI::App& root);
+void add_graph(CLI::App& root);
+void add_inspect(CLI::App& root);
+void add_logits(CLI::App& root);
+void add_perplexity(CLI::App& root);
+void add_template(CLI::App& root);
+void add_tokenize(CLI::App& root);
+
+}  // namespace argent::cli

@@ -1,0 +1,43 @@
+#include <csignal>
+
+#include "base/switches.h"
+#include "cli/command.h"
+
+int main(int argc, char** argv) {
+  using namespace argent;
+  CLI::App app("Runs language models from GGUF files on this machine.", "argent");
+  app.set_version_flag("--version", "argent " ARGENT_VERSION);
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "help of all commands");
+  std::string switch_help = "Environment:\n";
+  for (const SwitchInfo& s : switches()) switch_help += fmt::format("  {:<22} {}\n", s.variable, s.why);
+  app.footer(
+      "MODEL is a GGUF file, any of its shards, or the name of one in the models folder; left out, the default model.\n"
+      "Answers go to stdout, everything else to stderr. Exit codes: 0 done, 2 wrong input or flag, 3 not supported,\n"
+      "4 not found, 5 reading or writing failed, 6 does not fit in memory, 70 a fault of argent, 130 stopped.\n\n" + switch_help);
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the write
+  cli::watch_interrupt();
+  cli::add_ask(app);
+  cli::add_chat(app);
+  cli::add_complete(app);
+  cli::add_bench(app);
+  cli::add_perplexity(app);
+  cli::add_inspect(app);
+  cli::add_check(app);
+  cli::add_tokenize(app);
+  cli::add_template(app);
+  cli::add_logits(app);
+  cli::add_graph(app);
+  cli::add_gguf(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::RuntimeError& e) {
+    return e.get_exit_code();
+  } catch (const CLI::Success& e) {  // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    fmt::print(stderr, "argent: {}; see argent {}--help\n", e.what(), app.get_subcommands().empty() ? "" : app.get_subcommands()[0]->get_name() + " ");
+    return exit_code(Code::invalid);
+  }
+  return 0;
+}
