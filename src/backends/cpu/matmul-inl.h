@@ -33,9 +33,9 @@ SIMD_FN void prefetch(const uint8_t* p, int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + kPrefetch + i, 0, 3);
 }
 
-// Slices a kernel takes at once: all where few tokens make memory the limit, so that a line is read once.
+// Slices a kernel takes at once: both of AVX2 for one token, where memory is the limit, so that a line is read once.
 template <int T>
-constexpr int kSlicesAtOnce = T <= 2 && kSlices <= 2 ? kSlices : 1;
+constexpr int kSlicesAtOnce = T == 1 && kSlices == 2 ? 2 : 1;
 
 // T tokens of a tile (whose groups are `stride` records apart) times S slices of one panel.
 template <Format F, int T, int S>
@@ -299,10 +299,14 @@ void prepare_q8(const ActivationPart& part, const float* x, uint64_t x_stride, Q
 }
 
 void prepare_f32(const ActivationPart& part, const float* x, uint64_t x_stride, float* acts) {
-  for (uint32_t token = part.token_begin; token < part.token_end; ++token, x += x_stride) {
-    const uint64_t first = index_of(token, 0, part.n_cols, part.n_tokens);
-    const uint64_t step = index_of(token, 1, part.n_cols, part.n_tokens) - first;
-    for (uint32_t col = part.col_begin; col < part.col_end; ++col) acts[first + col * step] = x[col - part.col_begin];
+  for (uint32_t begin = part.token_begin, end; begin < part.token_end; x += x_stride * (end - begin), begin = end) {
+    end = begin / kTileTokens * kTileTokens + kTileTokens;  // a tile at a time, so that stores are in order
+    if (end > part.token_end) end = part.token_end;
+    const uint64_t first = index_of(begin, 0, part.n_cols, part.n_tokens);
+    const uint64_t step = index_of(begin, 1, part.n_cols, part.n_tokens) - first;
+    for (uint32_t col = part.col_begin; col < part.col_end; ++col)
+      for (uint32_t token = begin; token < end; ++token)
+        acts[first + col * step + (token - begin)] = x[(token - begin) * x_stride + (col - part.col_begin)];
   }
 }
 

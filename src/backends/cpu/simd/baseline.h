@@ -43,10 +43,16 @@ SIMD_FN I32 lookup16(const uint8_t* table, I32 index) {
 }
 
 SIMD_FN F32 load_f32(const float* p) { return _mm_loadu_ps(p); }
+// As qk_half: exponent 31 becomes 255, subnormals are exact products.
 SIMD_FN F32 load_half(const void* p) {
-  uint16_t h[4];
-  __builtin_memcpy(h, p, 8);
-  return _mm_setr_ps(qk_half(h[0]), qk_half(h[1]), qk_half(h[2]), qk_half(h[3]));
+  const I32 h = _mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(p)), _mm_setzero_si128());
+  const I32 magnitude = _mm_and_si128(h, _mm_set1_epi32(0x7fff)), bias = _mm_set1_epi32(112 << 23);
+  const I32 special = _mm_and_si128(_mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7bff)), bias);
+  const I32 normal = _mm_add_epi32(_mm_slli_epi32(magnitude, 13), _mm_add_epi32(bias, special));
+  const I32 subnormal = _mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(magnitude), _mm_set1_ps(0x1p-24f)));
+  const I32 is_normal = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x3ff));
+  const I32 value = _mm_or_si128(_mm_and_si128(is_normal, normal), _mm_andnot_si128(is_normal, subnormal));
+  return _mm_castsi128_ps(_mm_or_si128(value, _mm_slli_epi32(_mm_and_si128(h, _mm_set1_epi32(0x8000)), 16)));
 }
 SIMD_FN F32 load_bf16(const void* p) {
   return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64(static_cast<const __m128i*>(p))));
