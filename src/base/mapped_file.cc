@@ -12,7 +12,7 @@
 namespace argent {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const Code code = errno == ENOENT ? Code::not_found : Code::io;
     return fail(code, "{}: cannot open: {}", path, std::strerror(errno));

@@ -1,0 +1,22 @@
+// SplitMix64 (Steele, Lea and Flood 2014): random numbers for benchmarks and tests. Sampling uses Philox (sample/philox.h).
+#pragma once
+
+#include <cstdint>
+
+namespace argent {
+
+class Rng {
+ public:
+  explicit Rng(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace argent
