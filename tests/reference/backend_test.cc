@@ -28,7 +28,9 @@ class StepCheck : public testing::Test {
     const KernelTable* device = backend_.get();
     auto plan = make_plan(key.all_rows ? graph_ : *on_output_rows(graph_), key, {&device, 1});
     EXPECT_TRUE(plan) << plan.error().message;
-    if (plans_.empty()) EXPECT_TRUE(backend_->allocate(kv_layout(graph_), {1 << 20, {4, 4}}));
+    if (plans_.empty()) {
+      EXPECT_TRUE(backend_->allocate(kv_layout(graph_), {1 << 20, {4, 4}}));
+    }
     auto id = backend_->compile(*std::move(plan));
     EXPECT_TRUE(id) << id.error().message;
     return *id;
