@@ -24,7 +24,8 @@ using Cut = Pretokenizer::Cut;
 const std::vector<Name>& table() {
   static const std::vector<Name> names = [] {
     const Pretokenizer gpt2;
-    Pretokenizer smollm, fallback, falcon, llama3, dbrx, qwen2, qwen35, seed_coder, ufakzeka, gpt4o, minimax, tekken;
+    Pretokenizer smollm, fallback, falcon, llama3, dbrx, glm4, qwen2, qwen35, seed_coder, ufakzeka, gpt4o, minimax,
+        tekken;
     smollm.first = Cut::each_number;
     fallback.first = Cut::punctuation_but_backtick;
     fallback.numbers_apart_after = true;
@@ -32,7 +33,8 @@ const std::vector<Name>& table() {
     falcon.first = Cut::punctuation;
     falcon.digits_by_3_after = true;
     dbrx.rule = Rule::llama3;
-    llama3 = dbrx;
+    llama3 = glm4 = dbrx;
+    glm4.whole_words_first = true;
     llama3.whole_words_first = llama3.add_bos = true;
     qwen2 = dbrx;
     qwen2.max_digits = 1;
@@ -55,7 +57,8 @@ const std::vector<Name>& table() {
     };
     add(fallback, {"default"});
     add(llama3, {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"});
-    add(dbrx, {"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"});
+    add(dbrx, {"dbrx", "smaug-bpe", "chatglm-bpe"});
+    add(glm4, {"glm4"});
     add(qwen2,
         {"qwen2", "deepseek-r1-qwen", "megrez", "kormo", "f2llmv2", "stablelm2", "hunyuan", "solar-open", "grok-2"});
     add(qwen35, {"qwen35"});

@@ -36,6 +36,9 @@ constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
                                           "<｜end▁of▁sentence｜>",
                                           "[e~["};
 
+// Texts that do so where the file has them as control tokens. In Gemma 3 "</s>" is an HTML tag.
+constexpr std::string_view kEndTextsOfControl[] = {"</s>", "<|eot|>", "<|end_of_turn|>"};
+
 // Texts of the fill-in-the-middle tokens: of each row, the one with the lowest id counts where the file has no key. The
 // last three rows also end a generation.
 constexpr std::array<std::string_view, 8> kFimTexts[] = {
@@ -147,13 +150,11 @@ void Tokenizer::Impl::find_special_ids(const Vocab& vocab) {
     if (id && row >= kFirstFimEnd) end(*id);
   }
 
-  // "</s>" is an end like the others where the file has it as a control token. Where it is user-defined llama.cpp still
-  // keeps it from being recognised in plain text.
+  for (const auto text : kEndTextsOfControl)
+    if (const int32_t id = index.find(text); id >= 0 && types[id] == TokenType::control) end(id);
+  // llama.cpp keeps "</s>" from being recognised in plain text even where it is user-defined.
   std::vector<bool> hidden(types.size());
-  if (const int32_t id = index.find("</s>"); id >= 0) {
-    if (types[id] == TokenType::control) end(id);
-    hidden[id] = true;
-  }
+  if (const int32_t id = index.find("</s>"); id >= 0) hidden[id] = true;
   // With <|return|> and <|call|>, or <|calls|> and <|flush|>, <|end|> only ends a message of several.
   auto has = [&](std::string_view text) { return index.find(text) >= 0; };
   const bool many = (has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>"));
@@ -163,7 +164,7 @@ void Tokenizer::Impl::find_special_ids(const Vocab& vocab) {
   std::sort(end_ids.begin(), end_ids.end());
   end_ids.erase(std::unique(end_ids.begin(), end_ids.end()), end_ids.end());
   if (!eot)
-    for (const auto text : {"<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>"})
+    for (const auto text : {"<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|eot|>", "<|end|>"})
       if (const int32_t id = index.find(text); id >= 0 && !eot) eot = id;
   build_specials(hidden);
   find_strips_right(vocab);
