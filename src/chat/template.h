@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;  // keeps the order of keys, which tojson s
 
 // What one template may use. A template comes with a model file, so it is as hostile as the file.
 struct TemplateLimits {
-  size_t source_bytes = 4 << 20;  // length of the template itself
+  size_t source_bytes = 1 << 20;  // length of the template itself
   uint32_t nesting = 100;         // parser: blocks in blocks, parentheses in parentheses, and chains of operators
   uint64_t steps = 50'000'000;    // nodes evaluated, items visited, and one more for each 64 bytes copied
   uint32_t depth = 400;        // evaluator: nodes inside nodes, through macro calls too (each takes < 1 KiB of stack)
