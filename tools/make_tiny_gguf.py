@@ -112,6 +112,8 @@ def random_matrix(rng, kind, n_in, rows, std):
         raw[:, 0] = 127 + np.round(np.log2(std / one)) + rng.integers(-1, 2, len(raw))
     else:
         scale = std / one * rng.uniform(0.5, 1.5, len(raw))
+        if not minimum:  # codes such as -8..7 have a mean; both signs of the scale keep it out of the matrix
+            scale *= rng.choice((-1.0, 1.0), len(raw))
         for offset, factor in zip(SCALES[kind], (1.0, minimum)):
             raw[:, offset:offset + 2] = (scale * factor).astype("<f2")[:, None].view(np.uint8)
     return raw.tobytes()

@@ -96,6 +96,7 @@ def _load_library():
     found = sorted(Path(spec.origin).parent.glob("xllamacpp*.so"))
     if not found:
         raise OracleError(f"{Path(spec.origin).parent}: no shared object in this xllamacpp")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads halve the speed where cores are shared
     lib = C.CDLL(str(found[0]))
     p, i32, size = C.c_void_p, C.c_int32, C.c_size_t
     for name, result, *args in (

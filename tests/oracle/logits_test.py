@@ -84,7 +84,7 @@ class Walk:
         with llama.Model(oracle.path, vocab_only=True) as model:
             self.prompt = model.tokenize(prompt)
             self.pieces = [model.piece(i) for i in range(model.n_vocab)]
-            self.ends = {i for i in range(model.n_vocab) if not self.pieces[i] and model.ends(i)}
+            self.ends = [i for i in range(model.n_vocab) if model.ends(i)]
 
     def shortfalls(self, tokens):
         """float32 [len(tokens) - len(prompt) + 1, n_vocab]: how far below the best each id is after the prompt and each later token, in
@@ -112,10 +112,12 @@ class Walk:
         tokens, lost, left = list(self.prompt), 0.0, text
         while left:
             row = self.shortfalls(tokens)[-1]
-            best = min((i for i, p in enumerate(self.pieces) if p and left.startswith(p)), key=row.__getitem__)
+            best = min((i for i, p in enumerate(self.pieces) if p and left.startswith(p)), key=row.__getitem__, default=None)
+            if best is None:
+                return tokens, np.inf
             tokens, lost, left = tokens + [best], max(lost, float(row[best])), left[len(self.pieces[best]):]
         if len(tokens) < len(self.prompt) + GREEDY_TOKENS:  # then it must have ended its turn
-            lost = max(lost, float(self.shortfalls(tokens)[-1][list(self.ends)].min()))
+            lost = max(lost, float(self.shortfalls(tokens)[-1][self.ends].min(initial=np.inf)))
         return tokens, lost
 
 
