@@ -24,7 +24,7 @@ std::string_view stop_name(Stop stop);  // "stop", "length", "context", "interru
 
 struct GenerateOptions {
   uint32_t max_tokens = 0;            // 0: until the context is full
-  std::vector<int32_t> also_end;      // ids that end the text beside the vocabulary's own
+  std::vector<int32_t> also_end = {}; // ids that end the text beside the vocabulary's own
   bool ignore_end = false;            // goes on after the model's end
   bool begins_text = false;           // what is generated is a text of its own: SentencePiece's first space goes
   bool render_control = false;        // shows the texts of control tokens
