@@ -43,7 +43,7 @@ Status run(Options& o) {
     ARGENT_TRY(write_stdout("\n"));
   }
   if (!o.quiet) fmt::print(stderr, "{}\n", statistics_line(g));
-  if (o.profile) fmt::print(stderr, "{}", profile_text(*engine));
+  if (o.profile) fmt::print(stderr, "{}", profile_text(engine->profile()));
   if (g.stop == Stop::interrupted) return fail(Code::cancelled, "stopped");
   return {};
 }
