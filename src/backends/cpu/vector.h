@@ -1,6 +1,6 @@
-// Everything on the CPU that is not a matrix product: norms, activations, rope, the KV cache and attention. One kernel text
-// (vector-inl.h, attention-inl.h) is compiled for each ISA. Results depend on a row and its keys alone, not on how rows
-// are tiled or threads divided, and have the same bits on all ISAs with FMA.
+// Everything on the CPU that is not a matrix product: norms, activations, rope, the KV cache and attention. One kernel
+// text (vector-inl.h, attention-inl.h) is compiled for each ISA. Results depend on a row and its keys alone, not on how
+// rows are tiled or threads divided, and have the same bits on all ISAs with FMA.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,17 @@ constexpr uint64_t attention_state_floats(uint32_t d_value) { return (16 + uint6
 // Rows of one sequence that attend with the query heads of one KV head.
 struct AttentionTile {
   const KvLayer* layer;
-  const int32_t* table;      // the sequence's blocks in this layer's group
+  const int32_t* table;  // the sequence's blocks in this layer's group
   uint32_t head_kv;
-  uint32_t n_group;          // query heads of this KV head
-  uint32_t window;           // 0 = all
-  float scale, softcap;      // softcap 0 = none
-  uint32_t n_rows;           // at most kAttentionRows
-  const float* const* q;     // by row: the first of its n_group query heads of d_head floats
-  const int32_t* position;   // by row, ascending
+  uint32_t n_group;         // query heads of this KV head
+  uint32_t window;          // 0 = all
+  float scale, softcap;     // softcap 0 = none
+  uint32_t n_rows;          // at most kAttentionRows
+  const float* const* q;    // by row: the first of its n_group query heads of d_head floats
+  const int32_t* position;  // by row, ascending
 };
 inline constexpr uint32_t kAttentionRows = 16;
+inline constexpr uint32_t kAttentionQueries = 8;  // query heads that meet a key at once, at most
 
 struct VectorKernels {
   // n floats each; y may be one of the inputs
@@ -46,7 +47,7 @@ struct VectorKernels {
   void (*mul)(const float* a, const float* b, float* y, uint64_t n);
   void (*scale)(const float* x, float s, float* y, uint64_t n);
   void (*silu)(const float* x, float* y, uint64_t n);
-  void (*gelu)(const float* x, float* y, uint64_t n);      // tanh form
+  void (*gelu)(const float* x, float* y, uint64_t n);  // tanh form
   void (*sigmoid)(const float* x, float* y, uint64_t n);
   void (*softcap)(const float* x, float c, float* y, uint64_t n);
   void (*silu_mul)(const float* x, const float* u, float* y, uint64_t n);  // silu(x) * u
@@ -55,18 +56,22 @@ struct VectorKernels {
   // A row of n floats in groups of `group`: x / sqrt(mean(x^2) + eps), times w[group] where w is not null.
   void (*rms_norm)(const float* x, const float* w, float* y, uint32_t n, uint32_t group, float eps);
   // A row: s = a + b, y = rms_norm(s) * w. s may be a.
-  void (*add_rms_norm)(const float* a, const float* b, const float* w, float* s, float* y, uint32_t n, uint32_t group, float eps);
+  void (*add_rms_norm)(const float* a, const float* b, const float* w, float* s, float* y, uint32_t n, uint32_t group,
+                       float eps);
 
   // A row of n_head heads; table is n_rot/2 pairs of cos, sin. y may be x.
-  void (*rope)(const float* x, const float* table, float* y, uint32_t n_head, uint32_t d_head, uint32_t n_rot, bool interleaved);
+  void (*rope)(const float* x, const float* table, float* y, uint32_t n_head, uint32_t d_head, uint32_t n_rot,
+               bool interleaved);
 
   // Stores one position: k [n_head_kv*d_head], v [n_head_kv*d_value] into `block` at `slot` (0..31).
   void (*kv_store)(const KvLayer& layer, int32_t block, uint32_t slot, const float* k, const float* v);
 
   // Merges splits [split_begin, split_end) of the tile's keys into states[row * n_group + head] (attention_state_floats
-  // apart), which attention_begin has emptied. Splits without visible keys change nothing. scratch: attention_scratch bytes.
+  // apart), which attention_begin has emptied. Splits without visible keys change nothing. scratch: attention_scratch
+  // bytes.
   void (*attention_begin)(float* states, uint32_t n_states, uint32_t d_value);
-  void (*attention)(const AttentionTile& tile, uint32_t split_begin, uint32_t split_end, float* states, uint8_t* scratch);
+  void (*attention)(const AttentionTile& tile, uint32_t split_begin, uint32_t split_end, float* states,
+                    uint8_t* scratch);
   // Merges `from` (later splits) into `into`.
   void (*attention_merge)(float* into, const float* from, uint32_t n_states, uint32_t d_value);
   // accumulators / sum of one state into d_value floats; zeros where no key was visible.

@@ -1,0 +1,2 @@
+// Attention for avx2; CMakeLists.txt sets the flags by the file name.
+#include "backends/cpu/attention-inl.h"

@@ -1,0 +1,2 @@
+// Attention for avx512; CMakeLists.txt sets the flags by the file name.
+#include "backends/cpu/attention-inl.h"

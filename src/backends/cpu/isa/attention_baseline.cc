@@ -1,0 +1,2 @@
+// Attention for baseline; CMakeLists.txt sets the flags by the file name.
+#include "backends/cpu/attention-inl.h"

@@ -1,0 +1,2 @@
+// The vector kernels for avx2; CMakeLists.txt sets the flags by the file name.
+#include "backends/cpu/vector-inl.h"

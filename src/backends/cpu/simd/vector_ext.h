@@ -1,0 +1,59 @@
+// What vector-inl.h and attention-inl.h need beyond simd.h:
+//
+//   max_f32(a, b), min_f32(a, b)   b where either is NaN
+//   div(a, b)
+//   store_all(p, v)                kLanes floats; store_half: kLanes halves, rounded to nearest even, NaN quieted
+//   load_part(p, n)                the first n < kLanes floats or halves, zeros behind them, which are not read
+//   keep_lanes(v, lo, hi, other)   v in lanes lo <= lane < hi, `other` elsewhere
+//   where_negative(t, a, b)        a in lanes where t's sign bit is set, b elsewhere
+//   scale_by_power(p, n)           p * 2^n, rounded once; n is an integer from -252 to 252
+//   swap_pairs, even_lanes, odd_lanes   neighbours swapped; each pair's first or second lane twice
+//   negate_even(v)                 sign changed in lanes 0, 2, 4, ...
+//   first_lane(v), root(x)
+//   fold_sum, fold_max of F32[kWide]    16 lanes to one: i and i + 8, then 4, 2, 1 apart, on every ISA
+//   kAccumulators   vectors of sums that a kernel keeps in registers;   kMaxQueries   of which queries take part at
+//   most
+#pragma once
+
+#include "backends/cpu/simd/simd.h"
+
+#define SIMD_LAMBDA __attribute__((always_inline))
+
+namespace argent::cpu::ARGENT_ISA {
+namespace {
+
+constexpr int kWide = 16 / kLanes;  // vectors that hold 16 lanes
+
+SIMD_FN float fold_sum_quad(__m128 a) {
+  a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+  return _mm_cvtss_f32(_mm_add_ss(a, _mm_shuffle_ps(a, a, 1)));
+}
+SIMD_FN float fold_max_quad(__m128 a) {
+  a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+  return _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps(a, a, 1)));
+}
+SIMD_FN float root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
+
+}  // namespace
+}  // namespace argent::cpu::ARGENT_ISA
+
+#if defined(__AVX512VNNI__)
+#include "backends/cpu/simd/vector_ext_avx512.h"
+#elif defined(__AVX2__)
+#include "backends/cpu/simd/vector_ext_avx2.h"
+#else
+#include "backends/cpu/simd/vector_ext_baseline.h"
+#endif
+
+namespace argent::cpu::ARGENT_ISA {
+namespace {
+
+SIMD_FN F32 negate_even(F32 a) {
+  U32Lanes bits = U32Lanes(f32_bits(a));
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; i += 2) bits[i] ^= 0x80000000u;
+  return bits_f32(I32(bits));
+}
+
+}  // namespace
+}  // namespace argent::cpu::ARGENT_ISA
