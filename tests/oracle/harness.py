@@ -1,4 +1,5 @@
 """What the oracle tests share: running argent, comparing logits, reporting, and a cache of oracle logits."""
+
 import contextlib
 import hashlib
 import os
@@ -44,7 +45,9 @@ class Report:
 
 @dataclass
 class Difference:
-    """Of two [n, n_vocab] arrays: squared error over squared oracle, in all and in the worst row; percent of rows with one best id."""
+    """Of two [n, n_vocab] arrays: squared error over squared oracle, in all and in the worst row; percent of rows
+    with one best id."""
+
     nmse: float
     worst_row: float
     top1: float
@@ -59,7 +62,7 @@ def compare(ours, oracle):
     error, power, same = [], [], 0
     step = max(1, (1 << 24) // oracle.shape[1])
     for i in range(0, len(oracle), step):
-        a, b = np.asarray(ours[i:i + step], np.float32), np.asarray(oracle[i:i + step], np.float32)
+        a, b = np.asarray(ours[i : i + step], np.float32), np.asarray(oracle[i : i + step], np.float32)
         with np.errstate(invalid="ignore", over="ignore"):
             error += [float(np.dot(d, d)) for d in (a - b)]
         power += [float(np.dot(r, r)) for r in b]
@@ -71,18 +74,20 @@ def compare(ours, oracle):
 def perplexity(rows_of, tokens, n_ctx, bos, chunks=None):
     """Perplexity as llama-perplexity counts it, and its uncertainty.
 
-    The text is cut into windows of n_ctx tokens, a rest is dropped, the first token of a window gives way to `bos` unless that is
-    None, and the tokens after the middle of a window are scored: n_ctx - n_ctx // 2 - 1 each. rows_of(window, first) returns the logits
-    after window[first:].
+    The text is cut into windows of n_ctx tokens, a rest is dropped, the first token of a window gives way to `bos`
+    unless that is None, and the tokens after the middle of a window are scored: n_ctx - n_ctx // 2 - 1 each.
+    rows_of(window, first) returns the logits after window[first:].
     """
     nll = []
     for start in range(0, len(tokens) // n_ctx * n_ctx if chunks is None else chunks * n_ctx, n_ctx):
-        window, first = list(tokens[start:start + n_ctx]), n_ctx // 2
+        window, first = list(tokens[start : start + n_ctx]), n_ctx // 2
         if bos is not None:
             window[0] = bos
-        for row, target in zip(rows_of(window, first)[:-1], window[first + 1:]):
+        for row, target in zip(rows_of(window, first)[:-1], window[first + 1 :]):
             top = float(row.max())
-            nll.append(np.log(np.exp(row - np.float32(top), dtype=np.float32).sum(dtype=np.float64)) + top - float(row[target]))
+            nll.append(
+                np.log(np.exp(row - np.float32(top), dtype=np.float32).sum(dtype=np.float64)) + top - float(row[target])
+            )
     nll = np.array(nll)
     return float(np.exp(nll.mean())), float(np.exp(nll.mean()) * nll.std() / np.sqrt(len(nll) - 1))
 
@@ -141,6 +146,7 @@ class Oracle:
                     session = stack.enter_context(llama.Session(model, n_ctx, n_ubatch=n_ctx, **self.settings(mode)))
                 session.clear()
                 return session.decode(window, first)
+
             return perplexity(rows_of, llama.tokenize(self.path, text, parse_special=False), n_ctx, self.bos, chunks)
 
 
@@ -158,12 +164,16 @@ class Argent:
     def run(self, *args, stdin=b""):
         """stdout as bytes."""
         try:
-            done = subprocess.run([self.binary, *map(str, args), *self.threads], input=stdin, capture_output=True, timeout=self.timeout)
+            done = subprocess.run(
+                [self.binary, *map(str, args), *self.threads], input=stdin, capture_output=True, timeout=self.timeout
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ArgentError(f"argent {args[0]}: {error}") from None
         if done.returncode:
             lines = done.stderr.decode(errors="replace").strip().splitlines()
-            raise ArgentError(f"argent {args[0]} ends with {done.returncode}: {lines[-1] if lines else 'nothing on stderr'}")
+            raise ArgentError(
+                f"argent {args[0]} ends with {done.returncode}: {lines[-1] if lines else 'nothing on stderr'}"
+            )
         return done.stdout
 
     def logits(self, model, tokens, n_vocab, *, activations="native", cache_type="f16", passes=None):
@@ -171,8 +181,22 @@ class Argent:
         out = self.folder / "argent.logits"
         out.unlink(missing_ok=True)
         extra = ["--passes", ",".join(map(str, passes))] if passes else []
-        self.run("logits", model, "--tokens", ",".join(map(str, tokens)), "--all", "--activations", activations, "--cache-type", cache_type,
-                 "-c", len(tokens), *extra, "--out", out)
+        self.run(
+            "logits",
+            model,
+            "--tokens",
+            ",".join(map(str, tokens)),
+            "--all",
+            "--activations",
+            activations,
+            "--cache-type",
+            cache_type,
+            "-c",
+            len(tokens),
+            *extra,
+            "--out",
+            out,
+        )
         wanted = 4 * len(tokens) * n_vocab
         if not out.exists() or out.stat().st_size != wanted:
             raise ArgentError(f"argent logits wrote {out.stat().st_size if out.exists() else 'no'} bytes, not {wanted}")

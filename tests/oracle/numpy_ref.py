@@ -1,8 +1,10 @@
-"""Forward passes of the five architectures in float64, one position after the other in one piece: a check on the oracle itself.
+"""Forward passes of the five architectures in float64, one position after the other in one piece: a check on the
+oracle itself.
 
-Written from the published descriptions of the models, not from llama.cpp, so that a fault in how the oracle is driven (a wrong cache
-type, a changed default) shows as a difference. For tiny models only: everything is a full matrix.
+Written from the published descriptions of the models, not from llama.cpp, so that a fault in how the oracle is driven
+(a wrong cache type, a changed default) shows as a difference. For tiny models only: everything is a full matrix.
 """
+
 import numpy as np
 from gguf import GGUFReader
 from gguf.quants import dequantize
@@ -25,7 +27,8 @@ def gelu(x):
 
 
 class Rope:
-    """Angles and magnitude of a rotary embedding, with linear or YaRN scaling (arXiv 2309.00071) and per-pair divisors."""
+    """Angles and magnitude of a rotary embedding, with linear or YaRN scaling (arXiv 2309.00071) and per-pair
+    divisors."""
 
     def __init__(self, n_rot, base, *, kind="none", factor=1.0, original=0, attention=1.0, divisors=1.0):
         pairs = np.arange(n_rot // 2)
@@ -34,8 +37,10 @@ class Rope:
         if kind == "linear":
             self.frequency = self.frequency / factor
         elif kind == "yarn":
+
             def pair_of(rotations):  # the pair that turns so often within the original context
                 return n_rot * np.log(original / (rotations * 2 * np.pi)) / (2 * np.log(base))
+
             low, high = max(np.floor(pair_of(32)), 0), min(np.ceil(pair_of(1)), n_rot - 1)
             kept = 1 - np.clip((pairs - low) / max(high - low, 0.001), 0, 1)
             self.frequency = self.frequency * (kept + (1 - kept) / factor)
@@ -72,13 +77,26 @@ def logits(path, tokens):
 
     def key(name, default=None):
         return keys.get(f"{arch}.{name}", default)
-    heads, eps, base = key("attention.head_count"), key("attention.layer_norm_rms_epsilon"), key("rope.freq_base", 10000.0)
-    heads_kv, d, window = key("attention.head_count_kv", heads), key("attention.key_length"), key("attention.sliding_window", 0)
+
+    heads, eps, base = (
+        key("attention.head_count"),
+        key("attention.layer_norm_rms_epsilon"),
+        key("rope.freq_base", 10000.0),
+    )
+    heads_kv, d, window = (
+        key("attention.head_count_kv", heads),
+        key("attention.key_length"),
+        key("attention.sliding_window", 0),
+    )
     pattern = key("attention.sliding_window_pattern", SLIDING_GROUP.get(arch, 0))
     factor = key("rope.scaling.factor", 0.0) or 1.0
-    scaling = dict(kind=key("rope.scaling.type", "linear"), factor=factor, attention=key("rope.scaling.attn_factor", 1.0),
-                   original=key("rope.scaling.original_context_length", key("context_length")),
-                   divisors=tensors.get("rope_freqs.weight", 1.0))
+    scaling = dict(
+        kind=key("rope.scaling.type", "linear"),
+        factor=factor,
+        attention=key("rope.scaling.attn_factor", 1.0),
+        original=key("rope.scaling.original_context_length", key("context_length")),
+        divisors=tensors.get("rope_freqs.weight", 1.0),
+    )
     full_rope = Rope(d, base, **scaling)
     swa_rope = Rope(d, key("rope.freq_base_swa", 10000.0 if arch == "gemma3" else base), attention=scaling["attention"])
     interleaved, post_eps = arch in INTERLEAVED_ROPE, POST_NORM_EPS.get(arch, eps)
@@ -88,6 +106,7 @@ def logits(path, tokens):
     if arch == "muse-glimmer":
         x = rms_norm(x, 1.0, eps)
     for i in range(key("block_count")):
+
         def linear(name, inputs):
             out = inputs @ tensors[f"blk.{i}.{name}.weight"].T
             return out + tensors.get(f"blk.{i}.{name}.bias", 0.0)
@@ -95,7 +114,10 @@ def logits(path, tokens):
         def norm(name, inputs, epsilon=eps):
             weight = tensors.get(f"blk.{i}.{name}.weight")
             return inputs if weight is None else rms_norm(inputs, weight, epsilon)
-        sliding = bool(window) and (pattern[i] if isinstance(pattern, list) else bool(pattern) and i % pattern < pattern - 1)
+
+        sliding = bool(window) and (
+            pattern[i] if isinstance(pattern, list) else bool(pattern) and i % pattern < pattern - 1
+        )
         h = norm("attn_norm", x)
         if f"blk.{i}.attn_qkv.weight" in tensors:
             q, k, v = np.split(linear("attn_qkv", h), [heads * d, (heads + heads_kv) * d], axis=1)

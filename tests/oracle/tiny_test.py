@@ -5,11 +5,13 @@
     tiny_test.py --self [...]     llama.cpp against float64 NumPy, without argent: is the oracle right?
 
 Each model is computed by llama.cpp exactly (weights as F32, f32 cache), and by argent
- - with f32 activations and an f32 cache: in one pass, one token a pass (decode), and in uneven chunks, NMSE at most 1e-5 both before
-   and after the edge of the sliding window;
- - as it runs: no further from exact than NATIVE_NOISE times llama.cpp's own distance, and the same bits however the tokens are split.
+ - with f32 activations and an f32 cache: in one pass, one token a pass (decode), and in uneven chunks, NMSE at most
+   1e-5 both before and after the edge of the sliding window;
+ - as it runs: no further from exact than NATIVE_NOISE times llama.cpp's own distance, and the same bits however the
+   tokens are split.
 Then come files that must be refused: an exit code, one line on stderr, the offending key or tensor named in it.
 """
+
 import argparse
 import subprocess
 import sys
@@ -49,6 +51,7 @@ NARROW = {"n_embd": 288, "n_ff": 416, "n_vocab": 259}  # no multiple of 256: fal
 def cases():
     def keys(*parts, **more):
         return dict(keys={k: v for part in parts for k, v in part.items()}, **more)
+
     swa, soft = {"attention.sliding_window": 5}, {"final_logit_softcapping": 0.25}
     yield Case("plain", "llama")
     yield Case("epsilon 0.05", "llama", keys(EPS, quant="Q4_K,Q6_K"))
@@ -59,10 +62,14 @@ def cases():
     yield Case("YaRN", "llama", keys(YARN, quant="Q5_1"), 96)
     yield Case("YaRN, attention factor", "llama", keys(YARN, {"rope.scaling.attn_factor": 1.3}))
     yield Case("biases, tied", "llama", dict(bias=True, tied=True, quant="Q4_1"))
-    yield Case("one head of keys, head 96", "llama", dict(shape={"n_head": 3, "n_head_kv": 1, "head_dim": 96}, quant="F16"))
+    yield Case(
+        "one head of keys, head 96", "llama", dict(shape={"n_head": 3, "n_head_kv": 1, "head_dim": 96}, quant="F16")
+    )
     yield Case("as many keys as queries, head 80", "llama", dict(shape={"n_head": 3, "n_head_kv": 3, "head_dim": 80}))
     yield Case("narrow rows", "llama", dict(shape={**NARROW, "head_dim": 72}, quant="Q4_K,Q6_K,Q2_K"))
-    yield Case("head counts by layer", "llama", keys({"attention.head_count": [4, 4], "attention.head_count_kv": [2, 2]}))
+    yield Case(
+        "head counts by layer", "llama", keys({"attention.head_count": [4, 4], "attention.head_count_kv": [2, 2]})
+    )
     yield Case("no head_count_kv", "llama", dict(shape={"n_head_kv": 4}, unset=["attention.head_count_kv"]))
     yield Case("long", "llama", dict(quant="IQ4_NL"), 600)
     yield Case("one layer", "llama", dict(layers=1))
@@ -89,13 +96,27 @@ def cases():
     yield Case("softcap 30", "muse-glimmer", keys({"final_logit_softcapping": 30.0}), 64, 16)
     yield Case("epsilon 0.05, softcap 0.25, window 5", "muse-glimmer", keys(EPS, soft, swa), 40, 5)
     yield Case("own base of sliding layers", "muse-glimmer", keys({"rope.freq_base_swa": 500.0}), 64, 16)
-    yield Case("pattern by layer", "muse-glimmer", keys({"attention.sliding_window_pattern": [True, False, False, True, True]}), 64, 16)
-    yield Case("pattern of 2, logit scale 3", "muse-glimmer", keys(swa, {"attention.sliding_window_pattern": 2, "logit_scale": 3.0, "final_logit_softcapping": 0.0}), 40, 5)
+    yield Case(
+        "pattern by layer",
+        "muse-glimmer",
+        keys({"attention.sliding_window_pattern": [True, False, False, True, True]}),
+        64,
+        16,
+    )
+    yield Case(
+        "pattern of 2, logit scale 3",
+        "muse-glimmer",
+        keys(swa, {"attention.sliding_window_pattern": 2, "logit_scale": 3.0, "final_logit_softcapping": 0.0}),
+        40,
+        5,
+    )
     yield Case("fused qkv", "muse-glimmer", dict(fused_qkv=True), 64, 16)
     yield Case("window 260, long", "muse-glimmer", keys({"attention.sliding_window": 260}), 600, 260)
     for i, quant in enumerate(TYPES):
         arch = tuple(make_tiny_gguf.SHAPES)[i % 5]
-        yield Case(f"all {quant}", arch, dict(quant=quant), 48, 16 if "sliding" in str(make_tiny_gguf.KEYS[arch]) else 0)
+        yield Case(
+            f"all {quant}", arch, dict(quant=quant), 48, 16 if "sliding" in str(make_tiny_gguf.KEYS[arch]) else 0
+        )
 
 
 def full_cases(seeds):
@@ -104,16 +125,27 @@ def full_cases(seeds):
         window = make_tiny_gguf.KEYS[arch].get("attention.sliding_window", 0)
         for quant in TYPES:
             for seed in seeds:
-                yield Case(f"all {quant}, seed {seed}", arch, dict(quant=quant, seed=seed, layers=1 + seed % 5), 48, window)
+                yield Case(
+                    f"all {quant}, seed {seed}", arch, dict(quant=quant, seed=seed, layers=1 + seed % 5), 48, window
+                )
 
 
 REFUSED = (  # what is wrong, the architecture, options of make_tiny_gguf.write, what the message must name
     ("a missing tensor", "llama", dict(drop=["blk.1.attn_k.weight"]), "blk.1.attn_k.weight"),
     ("a missing norm", "qwen3", dict(drop=["blk.0.attn_q_norm.weight"]), "blk.0.attn_q_norm.weight"),
     ("a missing gate", "muse-glimmer", dict(drop=["blk.2.attn_gate.weight"]), "blk.2.attn_gate.weight"),
-    ("a misshapen tensor", "llama", dict(drop=["blk.0.ffn_up.weight"], add={"blk.0.ffn_up.weight": ("F32", (512, 256))}), "blk.0.ffn_up.weight"),
-    ("a norm of the wrong length", "gemma3", dict(drop=["output_norm.weight"], add={"output_norm.weight": ("F32", (128,))}),
-     "output_norm.weight"),
+    (
+        "a misshapen tensor",
+        "llama",
+        dict(drop=["blk.0.ffn_up.weight"], add={"blk.0.ffn_up.weight": ("F32", (512, 256))}),
+        "blk.0.ffn_up.weight",
+    ),
+    (
+        "a norm of the wrong length",
+        "gemma3",
+        dict(drop=["output_norm.weight"], add={"output_norm.weight": ("F32", (128,))}),
+        "output_norm.weight",
+    ),
     ("no layer count", "llama", dict(unset=["block_count"]), "block_count"),
     ("no logit scale", "muse-glimmer", dict(unset=["logit_scale"]), "logit_scale"),
     ("a layer count of another type", "llama", dict(keys={"block_count": "two"}), "block_count"),
@@ -124,7 +156,12 @@ REFUSED = (  # what is wrong, the architecture, options of make_tiny_gguf.write,
     ("an unknown rope scaling", "llama", dict(keys={"rope.scaling.type": "longrope"}), "longrope"),
     ("a key nobody knows", "qwen3", dict(keys={"attention.sink_count": 4}), "attention.sink_count"),
     ("an unknown architecture", "llama", dict(keys={"general.architecture": "frobnicate"}), "frobnicate"),
-    ("an epsilon that is not a number", "llama", dict(keys={"attention.layer_norm_rms_epsilon": float("nan")}), "epsilon"),
+    (
+        "an epsilon that is not a number",
+        "llama",
+        dict(keys={"attention.layer_norm_rms_epsilon": float("nan")}),
+        "epsilon",
+    ),
 )
 
 
@@ -140,6 +177,7 @@ def check_case(report, argent, case, oracle, tokens):
         ours = argent.logits(oracle.path, tokens, oracle.n_vocab, activations="f32", cache_type="f32", passes=passes)
         parts = [compare(ours[a:b], exact[a:b]).nmse for a, b in ((0, edge), (edge, len(tokens))) if b > a]
         report.at_most(f"{name}: f32, {label}, NMSE", max(parts, key=lambda x: (np.isnan(x), x)), F32_NMSE)
+
     f32("one pass", None)
     f32("decode", (1,))
     f32("chunks", CHUNKS)
@@ -149,13 +187,19 @@ def check_case(report, argent, case, oracle, tokens):
     for label, passes in (("decode", (1,)), ("chunks", CHUNKS)):
         again = argent.logits(oracle.path, tokens, oracle.n_vocab, passes=passes)
         rows = int((ours.view(np.uint32) != np.asarray(again).view(np.uint32)).any(1).sum())
-        report.check(f"{name}: native, {label} as in one pass, bit for bit", rows == 0, f"{rows} of {len(tokens)} rows differ")
+        report.check(
+            f"{name}: native, {label} as in one pass, bit for bit", rows == 0, f"{rows} of {len(tokens)} rows differ"
+        )
 
 
 def check_oracle(report, case, oracle, tokens):
     reference = numpy_ref.logits(oracle.file(EXACT), tokens)
     bound = 1e-6 if case.arch == "gemma3" else 1e-7  # llama.cpp takes GELU from a table of f16 values
-    report.at_most(f"{case.arch}, {case.name}: llama.cpp exact against NumPy, NMSE", compare(oracle.logits(tokens, EXACT), reference).nmse, bound)
+    report.at_most(
+        f"{case.arch}, {case.name}: llama.cpp exact against NumPy, NMSE",
+        compare(oracle.logits(tokens, EXACT), reference).nmse,
+        bound,
+    )
     own = [compare(oracle.logits(tokens, mode), reference).nmse for mode in (NATIVE, NATIVE_FLASH)]
     report.note("native {:.1e}, with flash attention {:.1e}".format(*own))
 
@@ -164,13 +208,20 @@ def check_refused(report, binary, folder, what, arch, options, named):
     path = folder / "refused.gguf"
     make_tiny_gguf.write(path, arch, **options)
     try:
-        done = subprocess.run([binary, "logits", path, "--tokens", "1,2,3", "--out", folder / "refused.logits"], capture_output=True, timeout=60)
+        done = subprocess.run(
+            [binary, "logits", path, "--tokens", "1,2,3", "--out", folder / "refused.logits"],
+            capture_output=True,
+            timeout=60,
+        )
     except subprocess.TimeoutExpired:
         report.check(f"refused: {what}", False, "still running after a minute")
         return
     lines = done.stderr.decode(errors="replace").strip().splitlines()
-    report.check(f"refused: {what}", 0 < done.returncode < 128 and len(lines) == 1 and named in lines[0],
-                 f"exit code {done.returncode}, wanted one line with {named!r}: {lines[-1] if lines else '(nothing)'}")
+    report.check(
+        f"refused: {what}",
+        0 < done.returncode < 128 and len(lines) == 1 and named in lines[0],
+        f"exit code {done.returncode}, wanted one line with {named!r}: {lines[-1] if lines else '(nothing)'}",
+    )
 
 
 def main():

@@ -3,8 +3,10 @@
 
     to_f32.py IN.gguf OUT.gguf
 
-Keys are copied byte for byte, only general.file_type becomes 0 (F32). Tensors are decoded a slab at a time by the PyPI package gguf.
+Keys are copied byte for byte, only general.file_type becomes 0 (F32). Tensors are decoded a slab at a time by the
+PyPI package gguf.
 """
+
 import hashlib
 import os
 import struct
@@ -60,11 +62,13 @@ class Header:
             tensors.append((name, dims, kind, offset))
             at += 16 + 8 * n_dims
         start = -(-at // alignment) * alignment
-        self.tensors = [Tensor(name, dims, GGMLQuantizationType(kind), start + offset) for name, dims, kind, offset in tensors]
+        self.tensors = [
+            Tensor(name, dims, GGMLQuantizationType(kind), start + offset) for name, dims, kind, offset in tensors
+        ]
 
     def string(self, at):
         (length,) = struct.unpack_from("<Q", self.data, at)
-        return bytes(self.data[at + 8:at + 8 + length]), at + 8 + length
+        return bytes(self.data[at + 8 : at + 8 + length]), at + 8 + length
 
     def skip(self, kind, at):
         if kind == STRING:
@@ -112,7 +116,11 @@ def convert(source, target):
         index, length = header.key_at[b"general.alignment"]
         (alignment,) = struct.unpack_from("<I", header.keys[index], length + 4)
     for t in header.tensors:
-        infos.append(struct.pack("<Q", len(t.name)) + t.name + struct.pack(f"<I{len(t.dims)}QIQ", len(t.dims), *t.dims, 0, offset))
+        infos.append(
+            struct.pack("<Q", len(t.name))
+            + t.name
+            + struct.pack(f"<I{len(t.dims)}QIQ", len(t.dims), *t.dims, 0, offset)
+        )
         offset += -(-4 * t.elements // alignment) * alignment
     with open(target, "wb") as out:
         out.write(struct.pack("<4sIQQ", b"GGUF", 3, len(header.tensors), len(header.keys)) + keys + b"".join(infos))
