@@ -2,6 +2,7 @@
 """Tiny random models of every architecture and format against llama.cpp.
 
     tiny_test.py BINARY [--full] [--only TEXT] [--seed N]
+    tiny_test.py BINARY --file MODEL.gguf...     the same comparisons on files from elsewhere
     tiny_test.py --self [...]     llama.cpp against float64 NumPy, without argent: is the oracle right?
 
 Each model is computed by llama.cpp exactly (weights as F32, f32 cache), and by argent
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from gguf import GGUFReader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import llama  # noqa: E402
@@ -130,6 +132,13 @@ def full_cases(seeds):
                 )
 
 
+def file_case(path):
+    keys = {f.name: f.contents() for f in GGUFReader(path).fields.values()}
+    arch = keys["general.architecture"]
+    window = keys.get(f"{arch}.attention.sliding_window", 0)
+    return Case(path.name, arch, n_tokens=max(64, min(3 * window, 600)), window=window)
+
+
 REFUSED = (  # what is wrong, the architecture, options of make_tiny_gguf.write, what the message must name
     ("a missing tensor", "llama", dict(drop=["blk.1.attn_k.weight"]), "blk.1.attn_k.weight"),
     ("a missing norm", "qwen3", dict(drop=["blk.0.attn_q_norm.weight"]), "blk.0.attn_q_norm.weight"),
@@ -229,6 +238,7 @@ def main():
     parser.add_argument("binary", nargs="?")
     parser.add_argument("--self", action="store_true", dest="itself")
     parser.add_argument("--full", action="store_true", help="every type with every architecture and three more seeds")
+    parser.add_argument("--file", type=Path, nargs="+", default=[], help="compare these files, and nothing else")
     parser.add_argument("--only", default="", help="cases whose line contains this")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -238,11 +248,16 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         argent = None if args.itself else Argent(args.binary, folder, timeout=120)
-        for i, case in enumerate(full_cases((args.seed, args.seed + 1, args.seed + 2)) if args.full else cases()):
+        if args.file:
+            chosen = [file_case(path) for path in args.file]
+        else:
+            chosen = full_cases((args.seed, args.seed + 1, args.seed + 2)) if args.full else cases()
+        for i, case in enumerate(chosen):
             if args.only not in f"{case.arch}, {case.name}":
                 continue
-            path = folder / f"case{i}.gguf"
-            make_tiny_gguf.write(path, case.arch, **{"seed": args.seed + i, **case.options})
+            path = args.file[i] if args.file else folder / f"case{i}.gguf"
+            if not args.file:
+                make_tiny_gguf.write(path, case.arch, **{"seed": args.seed + i, **case.options})
             oracle = Oracle(path, threads=1, folder=folder / f"case{i}")
             tokens = random_tokens(args.seed + i, case.n_tokens, oracle.n_vocab)
             try:
@@ -252,7 +267,7 @@ def main():
                     check_case(report, argent, case, oracle, tokens)
             except (ArgentError, llama.OracleError) as error:
                 report.check(f"{case.arch}, {case.name}", False, str(error))
-        if not args.itself:
+        if not (args.itself or args.file):
             for what, arch, options, named in REFUSED:
                 if args.only in f"refused: {what}":
                     check_refused(report, args.binary, folder, what, arch, options, named)
