@@ -137,5 +137,5 @@ def logits(path, tokens):
         x = x + norm("post_ffw_norm", f, post_eps)
     x = rms_norm(x, tensors["output_norm.weight"], eps)
     out = x @ tensors.get("output.weight", tensors["token_embd.weight"]).T * key("logit_scale", 1.0)
-    cap = key("final_logit_softcapping", 0.0)
+    cap = key("final_logit_softcapping", 0.0) if arch in SLIDING_GROUP else 0.0  # llama.cpp has no cap for the others
     return cap * np.tanh(out / cap) if cap else out
