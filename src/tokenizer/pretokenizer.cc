@@ -24,8 +24,7 @@ using Cut = Pretokenizer::Cut;
 const std::vector<Name>& table() {
   static const std::vector<Name> names = [] {
     const Pretokenizer gpt2;
-    Pretokenizer smollm, fallback, falcon, llama3, dbrx, glm4, qwen2, qwen35, seed_coder, ufakzeka, gpt4o, minimax,
-        tekken;
+    Pretokenizer smollm, fallback, falcon, llama3, dbrx, glm4, qwen2, qwen35, seed_coder, ufakzeka, gpt4o, tekken;
     smollm.first = Cut::each_number;
     fallback.first = Cut::punctuation_but_backtick;
     fallback.numbers_apart_after = true;
