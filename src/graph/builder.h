@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <unordered_map>
 
 #include "graph/graph.h"
 
@@ -44,6 +45,7 @@ class Builder {
 
  private:
   Graph graph_;
+  std::unordered_map<std::string, ValueId> weights_;
   std::optional<Error> error_;
   int32_t layer_ = -1;
 };

@@ -105,8 +105,8 @@ ValueId Builder::input(Input input) {
 }
 
 ValueId Builder::weight(std::string name, Format format, uint32_t n_rows, uint32_t width, const uint8_t* data) {
-  for (ValueId id = 0; id < graph_.values.size(); ++id)  // a tied matrix is one value
-    if (graph_.values[id].kind == ValueKind::weight && graph_.values[id].name == name) return id;
+  const auto [known, fresh] = weights_.try_emplace(name, ValueId(graph_.values.size()));
+  if (!fresh) return known->second;  // a tied matrix is one value
   Value v;
   v.kind = ValueKind::weight;
   v.format = format;
@@ -115,7 +115,7 @@ ValueId Builder::weight(std::string name, Format format, uint32_t n_rows, uint32
   v.data = data;
   v.name = std::move(name);
   graph_.values.push_back(std::move(v));
-  return ValueId(graph_.values.size() - 1);
+  return known->second;
 }
 
 ValueId Builder::kv(const KvSpec& spec) {

@@ -41,6 +41,11 @@ Out same(const Call& c) {
   return std::vector{like(c.in(0), c.in(0).width)};
 }
 
+Out copied(const Call& c) {
+  if (c.in(0).kind != ValueKind::activation) return c.misfit("wants what an op has made");
+  return std::vector{like(c.in(0), c.in(0).width, c.in(0).dtype)};
+}
+
 Out embed(const Call& c) {
   if (c.in(0).dtype != DType::i32 || !is_matrix(c.in(1))) return c.misfit("wants token ids and a table");
   return std::vector{like(c.in(0), c.in(1).width)};

@@ -1,10 +1,23 @@
-// Place: a device a layer; an op that its device has no kernel for goes, alone, to the first device that has one.
+// Place: a device a layer; an op that its device has no kernel for goes, alone, to the first device that has one. What
+// reads and writes a KV cache goes together, since a cache lives on one device.
 #include <map>
 
 #include "graph/builder.h"
 #include "graph/passes/passes.h"
 
 namespace argent::passes {
+namespace {
+
+// The nodes that use each state; empty for other values.
+std::vector<std::vector<const Node*>> state_users(const Graph& graph) {
+  std::vector<std::vector<const Node*>> users(graph.values.size());
+  for (const Node& node : graph.nodes)
+    for (ValueId id : node.inputs)
+      if (graph.value(id).kind == ValueKind::state) users[id].push_back(&node);
+  return users;
+}
+
+}  // namespace
 
 Status place(Graph& graph, std::span<const KernelTable* const> devices, const std::vector<uint8_t>& layer_device) {
   if (devices.empty()) return fail(Code::internal, "no device to place the graph on");
@@ -14,17 +27,28 @@ Status place(Graph& graph, std::span<const KernelTable* const> devices, const st
   out.sampled = graph.sampled;
   std::vector<uint8_t> home(graph.values.size(), 0);           // device that makes a value
   std::map<std::pair<ValueId, uint8_t>, ValueId> copied;       // (value, device) -> its copy there
-  for (Node node : graph.nodes) {
+  const auto users = state_users(graph);
+  for (const Node& original : graph.nodes) {
+    Node node = original;
     const bool in_layer = node.layer >= 0 && size_t(node.layer) < layer_device.size();
     const uint8_t wanted = in_layer ? layer_device[size_t(node.layer)] : layer_device.empty() ? 0 : layer_device.back();
     if (wanted >= devices.size()) return fail(Code::invalid, "layer {} is placed on device {} of {}", node.layer, wanted, devices.size());
-    const Kernel first = devices[wanted]->find(graph, node);
+    std::vector<const Node*> together = {&original};
+    for (ValueId id : node.inputs)
+      if (graph.value(id).kind == ValueKind::state) together = users[id];
+    // The first kernel that a device lacks; an available one when it has all.
+    const auto lacking = [&](size_t device) {
+      Kernel kernel;
+      for (const Node* part : together)
+        if (kernel = devices[device]->find(graph, *part); !kernel.available) break;
+      return kernel;
+    };
     node.device = wanted;
-    if (!first.available) {
-      bool found = false;
-      for (uint8_t d = 0; d < devices.size() && !found; ++d)
-        if (d != wanted && devices[d]->find(graph, node).available) node.device = d, found = true;
-      if (!found) return fail(Code::unsupported, "{}: {}", devices[wanted]->device_name(), first.reason);
+    if (const Kernel first = lacking(wanted); !first.available) {
+      size_t d = 0;
+      while (d < devices.size() && (d == wanted || !lacking(d).available)) ++d;
+      if (d == devices.size()) return fail(Code::unsupported, "{}: {}", devices[wanted]->device_name(), first.reason);
+      node.device = uint8_t(d);
     }
     for (ValueId& id : node.inputs) {
       if (out.values[id].kind != ValueKind::activation || home[id] == node.device) continue;
@@ -33,7 +57,6 @@ Status place(Graph& graph, std::span<const KernelTable* const> devices, const st
         ARGENT_LET(Node copy, make_node(out, Op::copy, {id}, {}, node.layer));
         copy.device = node.device;
         it->second = copy.outputs[0];
-        out.values[it->second].dtype = out.values[id].dtype;
         home.resize(out.values.size(), node.device);
         out.nodes.push_back(std::move(copy));
       }

@@ -40,36 +40,40 @@ Status rows(Graph& graph, bool all_rows) {
   out.sampled = graph.sampled;
   std::unordered_map<ValueId, ValueId> gathered;
   ValueId output_rows = kNone;
+  // Replaces an activation that has a row for every token by those of its rows that want logits.
+  const auto gather = [&](ValueId& id, int32_t layer) -> Status {
+    if (out.values[id].kind != ValueKind::activation || out.values[id].rows != Rows::tokens) return {};
+    if (const auto it = gathered.find(id); it != gathered.end()) {
+      id = it->second;
+      return {};
+    }
+    if (output_rows == kNone) {
+      Value v;
+      v.kind = ValueKind::input;
+      v.dtype = DType::i32;
+      v.input = Input::output_rows;
+      v.rows = Rows::outputs;
+      v.width = 1;
+      v.name = "output_rows";
+      out.values.push_back(v);
+      output_rows = ValueId(out.values.size() - 1);
+    }
+    ARGENT_LET(Node node, make_node(out, Op::gather_rows, {id, output_rows}, {}, layer));
+    gathered[id] = node.outputs[0];
+    id = node.outputs[0];
+    out.nodes.push_back(std::move(node));
+    return {};
+  };
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (wanted[n] == kNothing) continue;
     Node node = graph.nodes[n];
     if (wanted[n] == kOutputs) {
-      for (ValueId& id : node.inputs) {
-        if (out.values[id].kind != ValueKind::activation || demand[id] != kTokens) continue;
-        if (auto it = gathered.find(id); it != gathered.end()) {
-          id = it->second;
-          continue;
-        }
-        if (output_rows == kNone) {
-          Value v;
-          v.kind = ValueKind::input;
-          v.dtype = DType::i32;
-          v.input = Input::output_rows;
-          v.rows = Rows::outputs;
-          v.width = 1;
-          v.name = "output_rows";
-          out.values.push_back(v);
-          output_rows = ValueId(out.values.size() - 1);
-        }
-        ARGENT_LET(Node gather, make_node(out, Op::gather_rows, {id, output_rows}, {}, node.layer));
-        gathered[id] = gather.outputs[0];
-        id = gather.outputs[0];
-        out.nodes.push_back(std::move(gather));
-      }
+      for (ValueId& id : node.inputs) ARGENT_TRY(gather(id, node.layer));
       for (ValueId id : node.outputs) out.values[id].rows = Rows::outputs;
     }
     out.nodes.push_back(std::move(node));
   }
+  if (!all_rows && out.logits != kNone) ARGENT_TRY(gather(out.logits, -1));  // made for every token all the same
   graph = std::move(out);
   return {};
 }
