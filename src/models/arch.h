@@ -11,6 +11,9 @@
 
 namespace argent {
 
+// Sliding windows: far beyond any context, and window plus step stay below 2^31.
+inline constexpr uint32_t kMaxWindow = 1u << 30;
+
 // Sizes that every decoder of the llama family has.
 struct Hparams {
   uint32_t n_layer = 0, n_embd = 0, n_ctx_train = 0;
@@ -33,6 +36,10 @@ class ModelReader {
   bool has(std::string_view key) const { return file_.find(full(key)) != nullptr; }
   // A sliding window's pattern: an array of bools by layer, or a number n: layer i is sliding when i mod n < n - 1.
   std::vector<bool> sliding_pattern(std::string_view key, uint32_t fallback, uint32_t n_layer);
+  // The error for a key whose value this architecture does not compute.
+  Error refuse(std::string_view key, auto seen, std::string_view wanted) const {
+    return fail(Code::unsupported, "{}: key '{}' is {}, this build computes {}", file_.path(), full(key), seen, wanted);
+  }
   // Keys that name a property which the computation does not depend on.
   void ignore(std::string_view key) { seen_.insert(full(key)); }
   // Refuses a key unless it has the one value that this architecture computes.
@@ -46,8 +53,11 @@ class ModelReader {
   ValueId vector(const std::string& name, uint32_t n);
   ValueId optional_vector(const std::string& name, uint32_t n);
   bool has_tensor(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
-  // x W^T + b: name.weight, and name.bias where the file has one.
-  ValueId linear(ValueId x, const std::string& name, uint32_t n_out);
+  // x W^T + b: name.weight, and name.bias where the file has one (or must have one).
+  enum class Bias { optional, required };
+  ValueId linear(ValueId x, const std::string& name, uint32_t n_out, Bias bias = Bias::optional);
+  // The same with the rows [first, first + n_out) of tensors of n_rows rows, which several projections share.
+  ValueId linear_part(ValueId x, const std::string& name, uint32_t first, uint32_t n_out, uint32_t n_rows, Bias bias);
 
   Builder& ops() { return ops_; }
   void fail_with(Error error) { ops_.fail_with(std::move(error)); }
@@ -59,7 +69,10 @@ class ModelReader {
   std::string full(std::string_view key) const { return fmt::format("{}.{}", arch_, key); }
   template <class T>
   T take(Result<T> result);
+  // Checked tensors; null after an error. n_out 0: any number of rows.
   const gguf::Tensor* tensor(const std::string& name);
+  const gguf::Tensor* matrix_tensor(const std::string& name, uint32_t n_out, uint32_t n_in);
+  const gguf::Tensor* vector_tensor(const std::string& name, uint32_t n);
   void rope_scaling(Attrs& rope, uint32_t n_ctx_train);
 
   const gguf::File& file_;

@@ -12,10 +12,13 @@ ValueId output_matrix(ModelReader& m, const Hparams& h) {
   return m.matrix(m.has_tensor("output.weight") ? "output.weight" : "token_embd.weight", 0, h.n_embd);
 }
 
-QkvProjection qkv_projection(ModelReader& m, const Hparams& h, uint32_t layer, ValueId x) {
-  return {m.linear(x, layer_name(layer, "attn_q"), h.n_head[layer] * h.d_head),
-          m.linear(x, layer_name(layer, "attn_k"), h.n_head_kv[layer] * h.d_head),
-          m.linear(x, layer_name(layer, "attn_v"), h.n_head_kv[layer] * h.d_value)};
+QkvProjection qkv_projection(ModelReader& m, const Hparams& h, uint32_t layer, ValueId x, ModelReader::Bias bias) {
+  const uint32_t q = h.n_head[layer] * h.d_head, k = h.n_head_kv[layer] * h.d_head, v = h.n_head_kv[layer] * h.d_value;
+  if (const std::string fused = layer_name(layer, "attn_qkv"); m.has_tensor(fused + ".weight"))
+    return {m.linear_part(x, fused, 0, q, q + k + v, bias), m.linear_part(x, fused, q, k, q + k + v, bias),
+            m.linear_part(x, fused, q + k, v, q + k + v, bias)};
+  return {m.linear(x, layer_name(layer, "attn_q"), q, bias), m.linear(x, layer_name(layer, "attn_k"), k, bias),
+          m.linear(x, layer_name(layer, "attn_v"), v, bias)};
 }
 
 void qk_norm(ModelReader& m, const Hparams& h, uint32_t layer, QkvProjection& p) {
@@ -46,7 +49,7 @@ ValueId plain_decoder(ModelReader& m, const Hparams& h, const PlainDecoder& opti
   ValueId x = token_embedding(m, h);
   for (uint32_t i = 0; i < h.n_layer; ++i) {
     g.layer(int32_t(i));
-    QkvProjection p = qkv_projection(m, h, i, g.rms_norm(x, m.vector(layer_name(i, "attn_norm.weight"), h.n_embd), h.eps));
+    QkvProjection p = qkv_projection(m, h, i, g.rms_norm(x, m.vector(layer_name(i, "attn_norm.weight"), h.n_embd), h.eps), options.qkv_bias);
     if (options.norm_qk) qk_norm(m, h, i, p);
     p.q = g.rope(p.q, table, h.n_head[i], rope);
     p.k = g.rope(p.k, table, h.n_head_kv[i], rope);

@@ -15,8 +15,9 @@ ValueId output_matrix(ModelReader& m, const Hparams& h);
 struct QkvProjection {
   ValueId q, k, v;
 };
-// attn_q, attn_k, attn_v of a layer, with biases where the file has them.
-QkvProjection qkv_projection(ModelReader& m, const Hparams& h, uint32_t layer, ValueId x);
+// attn_q, attn_k, attn_v of a layer, or the three as the rows of one attn_qkv.
+QkvProjection qkv_projection(ModelReader& m, const Hparams& h, uint32_t layer, ValueId x,
+                             ModelReader::Bias bias = ModelReader::Bias::optional);
 // RMS norm of each head with attn_q_norm and attn_k_norm.
 void qk_norm(ModelReader& m, const Hparams& h, uint32_t layer, QkvProjection& p);
 
@@ -26,11 +27,12 @@ ValueId attend(ModelReader& m, const Hparams& h, uint32_t layer, const QkvProjec
 // ffn_down(act(ffn_gate x) * ffn_up x)
 ValueId gated_ffn(ModelReader& m, const Hparams& h, uint32_t layer, ValueId x, Activation act);
 
-// x + attention(norm(x)) + ffn(norm(.)): the layers of llama, qwen2 and qwen3, which differ in their QK norm and in how
-// RoPE pairs elements.
+// x + attention(norm(x)) + ffn(norm(.)): the layers of llama, qwen2 and qwen3, which differ in their QK norm, in their
+// biases and in how RoPE pairs elements.
 struct PlainDecoder {
   bool interleaved_rope;
   bool norm_qk;
+  ModelReader::Bias qkv_bias = ModelReader::Bias::optional;
 };
 ValueId plain_decoder(ModelReader& m, const Hparams& h, const PlainDecoder& options);
 

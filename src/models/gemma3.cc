@@ -8,9 +8,9 @@ namespace argent {
 
 ValueId build_gemma3(ModelReader& m, const Hparams& h) {
   Builder& g = m.ops();
-  const uint32_t window = m.u32_or("attention.sliding_window", 0, 0, UINT32_MAX);
-  const std::vector<bool> sliding = window ? m.sliding_pattern("attention.sliding_window_pattern", 6, h.n_layer)
-                                           : std::vector<bool>(h.n_layer, false);
+  const uint32_t window = m.u32_or("attention.sliding_window", 0, 0, kMaxWindow);  // 0: every layer is a full one
+  const std::vector<bool> pattern = m.sliding_pattern("attention.sliding_window_pattern", 6, h.n_layer);
+  const std::vector<bool> sliding = window ? pattern : std::vector<bool>(h.n_layer, false);
   const float softcap = m.f32_or("final_logit_softcapping", 0.0f, 0.0f, 1e6f);
   // The 27B model, known by its 62 layers, scales queries by the width of a head as if heads filled the row.
   const float scale = h.n_layer == 62 ? 1.0f / std::sqrt(float(h.n_embd / h.n_head[0])) : 1.0f / std::sqrt(float(h.d_head));

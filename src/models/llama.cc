@@ -8,7 +8,7 @@ ValueId build_llama(ModelReader& m, const Hparams& h) {
   m.expect("expert_count", 0);
   m.expect("expert_used_count", 0);
   if (h.rope.n_rot != h.d_head)
-    m.fail_with(fail(Code::unsupported, "llama.rope.dimension_count is {}, wanted the head size {}", h.rope.n_rot, h.d_head));
+    m.fail_with(m.refuse("rope.dimension_count", h.rope.n_rot, fmt::format("the size of a head, {}", h.d_head)));
   return plain_decoder(m, h, {.interleaved_rope = true, .norm_qk = false});
 }
 

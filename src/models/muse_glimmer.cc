@@ -10,11 +10,11 @@ namespace argent {
 ValueId build_muse_glimmer(ModelReader& m, const Hparams& h) {
   Builder& g = m.ops();
   constexpr float kPostNormEps = 1e-8f;
-  const uint32_t window = m.u32("attention.sliding_window", 1, UINT32_MAX);
+  const uint32_t window = m.u32("attention.sliding_window", 1, kMaxWindow);
   const std::vector<bool> sliding = m.sliding_pattern("attention.sliding_window_pattern", 4, h.n_layer);
   const float softcap = m.f32_or("final_logit_softcapping", 0.0f, 0.0f, 1e6f);
   const float logit_scale = m.f32("logit_scale", -1e6f, 1e6f);
-  if (h.rope.freq_scale != 1.0f) m.fail_with(fail(Code::unsupported, "muse-glimmer.rope.scaling.factor: this architecture has no rope scaling"));
+  if (h.rope.freq_scale != 1.0f) m.fail_with(m.refuse("rope.scaling.factor", 1.0f / h.rope.freq_scale, "1: this architecture has no rope scaling"));
 
   Attrs rope = h.rope;
   rope.interleaved = true;

@@ -4,7 +4,7 @@
 namespace argent {
 
 ValueId build_qwen2(ModelReader& m, const Hparams& h) {
-  return plain_decoder(m, h, {.interleaved_rope = false, .norm_qk = false});
+  return plain_decoder(m, h, {.interleaved_rope = false, .norm_qk = false, .qkv_bias = ModelReader::Bias::required});
 }
 
 }  // namespace argent

@@ -29,7 +29,7 @@ Result<Model> build_model(const gguf::File& file) {
   }
   std::string known;
   for (const Arch& arch : kArchitectures) known += fmt::format("{}{}", known.empty() ? "" : ", ", arch.name);
-  return fail(Code::unsupported, "{}: architecture '{}' is not supported; this build knows {}", file.path(), name.substr(0, 64), known);
+  return fail(Code::unsupported, "{}: key 'general.architecture' is {}, this build knows {}", file.path(), gguf::quoted(name, 64), known);
 }
 
 }  // namespace argent
