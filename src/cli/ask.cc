@@ -61,14 +61,17 @@ Status AskCommand::run() {
   ARGENT_LET(Conversation conversation, Conversation::start(*engine, chat));
   if (chat.profile) engine->set_profile(true);
   conversation.add_user(std::move(text));
-  const auto sink = [&](std::string_view piece) { return model.json ? Status() : write_stdout(piece); };
+  const bool terminal = stdout_is_terminal();
+  const auto sink = [&](std::string_view piece) {
+    return model.json ? Status() : write_stdout(terminal ? terminal_text(piece) : std::string(piece));
+  };
   ARGENT_LET(const Generation generation, conversation.answer(params, chat.max_tokens, sink));
   if (model.json) {
     Json object = {{"answer", generation.text}, {"model", engine->file().path()}};
     add_statistics(object, generation);
     if (chat.profile) object["profile"] = profile_json(*engine);
     ARGENT_TRY(write_stdout(object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
-  } else if (stdout_is_terminal()) {
+  } else if (terminal) {
     ARGENT_TRY(write_stdout("\n"));
   }
   if (!chat.quiet) fmt::print(stderr, "{}\n", statistics_line(generation));

@@ -16,10 +16,11 @@
 namespace argent::cli {
 namespace {
 
-volatile std::sig_atomic_t interrupts = 0;
+volatile std::sig_atomic_t interrupts = 0, fatal_interrupts = 2;
 
 void on_interrupt(int) {
-  if (++interrupts > 1) _exit(130);
+  interrupts = interrupts + 1;
+  if (interrupts >= fatal_interrupts) _exit(130);
 }
 
 Result<KvType> kv_type(std::string_view name) {
@@ -116,7 +117,7 @@ CLI::App* add_command(CLI::App& root, const std::string& name, const std::string
   app->footer(footer);
   app->callback([run = std::move(run)] {
     if (const Status status = run(); !status) {
-      fmt::print(stderr, "argent: {}\n", status.error().message);
+      if (!status.error().message.empty()) fmt::print(stderr, "argent: {}\n", status.error().message);
       throw CLI::RuntimeError(exit_code(status.error().code));
     }
   });
@@ -146,13 +147,14 @@ Result<std::string> read_file(const std::string& path) {
 
 Status write_stdout(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    return fail(Code::io, "cannot write to standard output: {}", std::strerror(errno));
+    return errno == EPIPE ? Error{Code::io, ""} : fail(Code::io, "cannot write to standard output: {}", std::strerror(errno));
   return {};
 }
 
 bool interrupted() { return interrupts > 0; }
 void clear_interrupt() { interrupts = 0; }
-void watch_interrupt() {
+void watch_interrupt(int fatal) {
+  fatal_interrupts = fatal;
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   ::sigaction(SIGINT, &action, nullptr);

@@ -43,19 +43,20 @@ struct SamplingOptions {
 // Opens the model and, when `load`, brings it to the device, with progress on stderr when that is a terminal.
 Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const std::function<void(EngineOptions&)>& adjust = {}, bool load = true);
 
-// Adds a command: `run` is called when it was chosen; its error becomes one line on stderr and the exit code.
+// Adds a command: `run` is called when it was chosen; its error becomes one line on stderr and the exit code. An error
+// without a message has been told already, or has nobody to tell it to.
 CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer, std::function<Status()> run);
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 Result<std::string> read_stdin();
 Result<std::string> read_file(const std::string& path);
-// Writes all of it to stdout and flushes; io: nobody reads any more, or the disk is full.
+// Writes all of it to stdout and flushes; io: the disk is full, or nobody reads any more (then without a message).
 Status write_stdout(std::string_view text);
 
-// True after Ctrl-C; the first one asks, a second one ends the process.
+// True after Ctrl-C; the first one asks, the `fatal`-th without a clear_interrupt() between them ends the process.
 bool interrupted();
-void watch_interrupt();
+void watch_interrupt(int fatal = 2);
 void clear_interrupt();
 
 void add_ask(CLI::App& root);

@@ -30,7 +30,7 @@ Result<Conversation> Conversation::start(Engine& engine, const ChatOptions& opti
   ARGENT_LET(ChatFormat format, load_chat_format(engine.file(), options.chat_template));
   Conversation conversation(engine, std::move(format));
   ARGENT_LET(conversation.variables_, parse_variables(options.variables));
-  conversation.set_system(options.system);
+  ARGENT_TRY(conversation.set_system(options.system));
   conversation.sequence_ = engine.open_sequence();
   conversation.find_end_ids();
   return conversation;
@@ -63,11 +63,14 @@ std::string Conversation::text(size_t i) const {
   return text;
 }
 
-void Conversation::set_system(const std::string& text) {
+Status Conversation::set_system(const std::string& text) {
+  if (!text.empty() && !format_.capabilities().system_role)
+    return fail(Code::unsupported, "the chat template has no place for a system message");
   const bool has = !messages_.empty() && role(0) == "system";
   if (has && text.empty()) messages_.erase(messages_.begin());
   else if (has) messages_[0]["content"] = text;
   else if (!text.empty()) messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", text}});
+  return {};
 }
 
 Status Conversation::set_messages(Json messages) {

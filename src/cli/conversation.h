@@ -34,7 +34,8 @@ class Conversation {
   // An array as OpenAI has it. A system message is the first.
   const Json& messages() const { return messages_; }
   void add_user(std::string text) { messages_.push_back({{"role", "user"}, {"content", std::move(text)}}); }
-  void set_system(const std::string& text);  // "" takes it away
+  // "" takes it away. unsupported: the template shows no system message.
+  Status set_system(const std::string& text);
   // Replaces all messages; invalid when the template cannot render them, and then nothing changes.
   Status set_messages(Json messages);
   // Takes messages away until `n` are left.

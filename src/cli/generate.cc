@@ -13,6 +13,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+constexpr double kProgressSeconds = 0.5;  // a prompt that takes longer shows how far it is
+
 }  // namespace
 
 std::string_view stop_name(Stop stop) {
@@ -48,7 +50,9 @@ Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const
     out.text += piece;
     return piece.empty() ? Status() : sink(piece);
   };
-  bool done = false;
+  bool done = false, shows_progress = false;
+  const bool terminal = stderr_is_terminal();
+  const uint64_t tokens_before = engine.counters().tokens;
   Status status;
   while (!done && status) {
     if (interrupted()) {
@@ -62,6 +66,12 @@ Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const
     });
     if (!stepped) status = stepped.error();
     else if (!*stepped) status = fail(Code::internal, "nothing to compute before the text was complete");
+    if (shows_progress && (sampled || !status)) fmt::print(stderr, "\r\033[K"), shows_progress = false;
+    if (status && !sampled && terminal && seconds_since(start) > kProgressSeconds) {
+      fmt::print(stderr, "\rprompt: {} of {} tokens\033[K", out.n_reused + engine.counters().tokens - tokens_before, prompt.size());
+      std::fflush(stderr);
+      shows_progress = true;
+    }
     if (!status || !sampled) continue;  // a chunk of the prompt
     if (token < 0) {
       status = fail(Code::internal, "the logits are not finite after {} tokens", engine.tokens(sequence).size());
@@ -80,10 +90,22 @@ Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const
     else if (prompt.size() + out.tokens.size() >= engine.n_ctx() + 1) out.stop = Stop::context, done = true;
   }
   engine.pause(sequence, true);
+  if (shows_progress) fmt::print(stderr, "\r\033[K");
   if (out.prompt_seconds == 0) out.prompt_seconds = seconds_since(start);
   else out.decode_seconds = seconds_since(first_token);
   if (status) status = emit(detokenizer.flush());
   if (!status) return status.error();
+  return out;
+}
+
+std::string terminal_text(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const uint8_t c = uint8_t(text[i]);
+    const bool c1 = c == 0xc2 && i + 1 < text.size() && uint8_t(text[i + 1]) < 0xa0;
+    if (c1 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) out += "\xef\xbf\xbd", i += c1;
+    else out += text[i];
+  }
   return out;
 }
 

@@ -51,6 +51,9 @@ struct Generation {
 Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt, const SampleParams& params,
                             const GenerateOptions& options, const std::function<Status(std::string_view)>& sink);
 
+// Text for a terminal: control characters other than line breaks and tabs become U+FFFD, so that no model moves the cursor.
+std::string terminal_text(std::string_view text);
+
 // A seed where the user gave none.
 uint64_t random_seed();
 
