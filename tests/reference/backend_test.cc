@@ -163,6 +163,20 @@ TEST_F(StepCheck, ReadersOfAWrittenBlock) {
   EXPECT_EQ(message, "step: block 1 of group 0 is written by sequence 0 and read by 1");
 }
 
+TEST_F(StepCheck, BlocksThatAWindowHasPassedMayBeGone) {
+  // A row at position p sees p - 6 to p in the sliding group: block 0 ends with position 31.
+  const std::vector<int32_t> passed = {-1, 2};
+  const auto at = [&](uint32_t position) {
+    return after([&](Step& s) {
+      for (int i = 0; i < 3; ++i) s.positions[size_t(i)] = int32_t(position) + i;
+      s.sequences[0].length = position;
+      s.sequences[0].tables[1] = passed;
+    });
+  };
+  EXPECT_EQ(at(38), "");
+  EXPECT_EQ(at(37), "step: block 0 of sequence 0 in group 1 is -1, the pool has 4");
+}
+
 TEST_F(StepCheck, PlansTicketsAndCopies) {
   EXPECT_EQ(backend_->run(99, step_).error().code, Code::internal);
   EXPECT_FALSE(backend_->wait(0));
@@ -251,6 +265,24 @@ TEST(ReferenceBackend, PoisonShowsInStaleReads) {
   step.tokens = {9}, step.positions = {3}, step.row_sequence = {0}, step.output_rows = {0};
   step.sequences = {{0, 1, 3, 0, {table}, {}}};
   EXPECT_TRUE(std::isnan((*backend->wait(*backend->run(id, step))).logits[0]));
+}
+
+TEST(ReferenceBackend, PoisonShowsWhatNoNodeMade) {
+  Maker m(2);
+  m.builder().set_logits(m.builder().silu(m.rows(16)));
+  const auto graph = *m.builder().finish();
+  const auto backend = *make_poisoned_reference({});
+  const KernelTable* device = backend.get();
+  Plan plan = *make_plan(graph, {1, 1, true, Tail::logits}, {&device, 1});
+  ASSERT_TRUE(backend->allocate(kv_layout(graph), {plan.arena_bytes[0], {}}));
+  const PlanId whole = *backend->compile(plan);
+  plan.graph.nodes.erase(plan.graph.nodes.begin());  // the embedding
+  const PlanId broken = *backend->compile(std::move(plan));
+  Step step;
+  step.tokens = {9}, step.positions = {0}, step.row_sequence = {0}, step.output_rows = {0};
+  step.sequences = {{0, 1, 0, 0, {}, {}}};
+  EXPECT_TRUE(std::isfinite((*backend->wait(*backend->run(whole, step))).logits[0]));
+  EXPECT_TRUE(std::isnan((*backend->wait(*backend->run(broken, step))).logits[0]));
 }
 
 TEST(ReferenceBackend, RunningOutOfMemoryIsAnError) {
