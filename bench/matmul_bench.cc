@@ -90,7 +90,8 @@ __attribute__((target("avx2,fma"))) int fma_peak() {
 }
 #endif
 
-// Operations a second of all threads (a multiplication and an addition are two), or 0 where there is no such instruction.
+// Operations a second of all threads (a multiplication and an addition are two), or 0 where there is no such
+// instruction.
 double peak_ops(ThreadPool& pool, Activations kind, double budget) {
   std::atomic<int> sink = 0;
 #if defined(__x86_64__)
@@ -110,16 +111,16 @@ struct Shape {
 };
 
 struct Options {
-  std::vector<std::string> formats, shapes = {"576x576", "576x1536", "1536x576", "576x49152", "896x896", "896x4864",
-                                              "4864x896", "3584x3584", "3584x18944", "18944x3584"};
+  std::vector<std::string> formats, shapes = {"576x576",  "576x1536", "1536x576",  "576x49152",  "896x896",
+                                              "896x4864", "4864x896", "3584x3584", "3584x18944", "18944x3584"};
   std::vector<uint32_t> tokens = {1, 2, 4, 8, 16, 64, 512};
   uint32_t threads = 0;
   std::string isa = "best", activations = "native";
   double seconds = 0.3;
 };
 
-void bench_matrix(const Options& options, ThreadPool& pool, const MatmulKernels& kernels, Activations kind, Format format,
-                  Shape shape, double bandwidth, double peak) {
+void bench_matrix(const Options& options, ThreadPool& pool, const MatmulKernels& kernels, Activations kind,
+                  Format format, Shape shape, double bandwidth, double peak) {
   constexpr uint64_t kFill = uint64_t(256) << 20;
   const uint64_t bytes = packed_bytes(format, shape.rows, shape.cols), place = (bytes + 63) / 64 * 64;
   const uint32_t copies = uint32_t(std::max<uint64_t>(1, kFill / place));
@@ -158,23 +159,28 @@ void bench_matrix(const Options& options, ThreadPool& pool, const MatmulKernels&
     // Enough matrices for about 20 ms of work, all copies for few tokens.
     const double ops = 2.0 * n_tokens * shape.cols * shape.rows;
     const uint32_t used = n_tokens <= 16 ? copies : uint32_t(std::clamp(2e10 / ops, 1.0, double(copies)));
-    const double time = best_time(options.seconds, [&] {
-      pool.run([&](uint32_t thread) {
-        const auto range = pool.share(panels, thread);
-        for (uint32_t copy = 0; copy < used; ++copy) {
-          const PackedMatrix matrix = {format, shape.rows, shape.cols, weights->data() + copy * place};
-          if (kind == Activations::q8)
-            kernels.multiply_q8(matrix, range.begin, range.end, reinterpret_cast<const QuantGroup*>(acts->data()), n_tokens,
-                                out.data(), shape.rows);
-          else
-            kernels.multiply_f32(matrix, range.begin, range.end, reinterpret_cast<const float*>(acts->data()), n_tokens,
-                                 out.data(), shape.rows);
-          pool.barrier();
-        }
-      });
-    }) / used;
-    fmt::print("  {:4} tokens {:11.1f} us  {:6.1f} GB/s {:4.0f} %   {:7.1f} GOP/s {:4.0f} %   prepare {:5.1f} us\n", n_tokens,
-               time * 1e6, bytes / time * 1e-9, 100 * bytes / time / bandwidth, ops / time * 1e-9,
+    const double time =
+        best_time(options.seconds,
+                  [&] {
+                    pool.run([&](uint32_t thread) {
+                      const auto range = pool.share(panels, thread);
+                      for (uint32_t copy = 0; copy < used; ++copy) {
+                        const PackedMatrix matrix = {format, shape.rows, shape.cols, weights->data() + copy * place};
+                        if (kind == Activations::q8)
+                          kernels.multiply_q8(matrix, range.begin, range.end,
+                                              reinterpret_cast<const QuantGroup*>(acts->data()), n_tokens, out.data(),
+                                              shape.rows);
+                        else
+                          kernels.multiply_f32(matrix, range.begin, range.end,
+                                               reinterpret_cast<const float*>(acts->data()), n_tokens, out.data(),
+                                               shape.rows);
+                        pool.barrier();
+                      }
+                    });
+                  }) /
+        used;
+    fmt::print("  {:4} tokens {:11.1f} us  {:6.1f} GB/s {:4.0f} %   {:7.1f} GOP/s {:4.0f} %   prepare {:5.1f} us\n",
+               n_tokens, time * 1e6, bytes / time * 1e-9, 100 * bytes / time / bandwidth, ops / time * 1e-9,
                peak > 0 ? 100 * ops / time / peak : 0.0, prepare_time * 1e6);
     std::fflush(stdout);
   }
@@ -207,20 +213,22 @@ int run(int argc, char** argv) {
   const double bandwidth = read_bandwidth(pool, memory->data(), memory->size(), 4 * options.seconds);
   const double peak_q8 = peak_ops(pool, Activations::q8, options.seconds);
   const double peak_f32 = peak_ops(pool, Activations::f32, options.seconds);
-  fmt::print("{} threads: read {:.1f} GB/s, int8 {:.0f} GOP/s, f32 {:.0f} GFLOP/s\n", pool.n_threads(), bandwidth * 1e-9,
-             peak_q8 * 1e-9, peak_f32 * 1e-9);
+  fmt::print("{} threads: read {:.1f} GB/s, int8 {:.0f} GOP/s, f32 {:.0f} GFLOP/s\n", pool.n_threads(),
+             bandwidth * 1e-9, peak_q8 * 1e-9, peak_f32 * 1e-9);
 
   for (const FormatInfo& f : kFormats) {
     if (!f.format) continue;
     std::string name(f.name);
     std::transform(name.begin(), name.end(), name.begin(), [](char c) { return char(std::tolower(c)); });
-    if (!options.formats.empty() && std::find(options.formats.begin(), options.formats.end(), name) == options.formats.end())
+    if (!options.formats.empty() &&
+        std::find(options.formats.begin(), options.formats.end(), name) == options.formats.end())
       continue;
     Activations kind = native_activations(*f.format);
     if (options.activations == "f32") kind = Activations::f32;
     for (const std::string& text : options.shapes) {
       Shape shape;
-      if (std::sscanf(text.c_str(), "%ux%u", &shape.cols, &shape.rows) != 2) return fmt::print("bad shape {}\n", text), 2;
+      if (std::sscanf(text.c_str(), "%ux%u", &shape.cols, &shape.rows) != 2)
+        return fmt::print("bad shape {}\n", text), 2;
       if (shape.cols % f.block) continue;
       bench_matrix(options, pool, matmul_kernels(isa), kind, *f.format, shape, bandwidth,
                    kind == Activations::q8 ? peak_q8 : peak_f32);

@@ -22,7 +22,8 @@ Result<HugePages> HugePages::allocate(uint64_t bytes) {
   // mmap aligns to 4 KiB: give back what lies before and behind the aligned part.
   const uint64_t base = reinterpret_cast<uint64_t>(map), aligned = (base + kHuge - 1) / kHuge * kHuge;
   if (aligned != base) munmap(map, aligned - base);
-  if (const uint64_t tail = base + *padded - (aligned + *length)) munmap(reinterpret_cast<void*>(aligned + *length), tail);
+  if (const uint64_t tail = base + *padded - (aligned + *length))
+    munmap(reinterpret_cast<void*>(aligned + *length), tail);
   pages.data_ = reinterpret_cast<uint8_t*>(aligned);
   pages.size_ = bytes;
   pages.reserved_ = *length;

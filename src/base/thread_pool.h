@@ -15,7 +15,8 @@ uint32_t default_threads();
 
 struct ThreadPoolOptions {
   uint32_t n_threads = 0;  // 0: default_threads()
-  bool pin = false;        // thread i stays on the i-th core of the affinity mask (the caller, thread 0, is never pinned)
+  bool pin = false;        // thread i stays on the i-th core of the affinity mask; thread 0 is the one that makes the
+                           // pool. Without effect when threads outnumber cores.
 };
 
 class ThreadPool {
@@ -50,18 +51,23 @@ class ThreadPool {
   }
 
  private:
-  void work(uint32_t thread, uint32_t cpu);
-  // Waits until `value` is no longer `old`: spins, then parks.
+  void work(uint32_t thread);
+  // Moves this worker away from a core that an earlier thread runs on, if another one is free.
+  void spread(uint32_t thread);
+  // Waits until `value` is no longer `old`: spins, yields, then parks.
   void wait_change(const std::atomic<uint32_t>& value, uint32_t old) const;
 
+  const std::vector<uint32_t> cores_;  // one CPU of each physical core that this process may use
   const uint32_t n_threads_;
-  const uint32_t spins_;  // 0 when threads outnumber cores: a spinning thread would hold up the one it waits for
+  const bool crowded_;  // threads outnumber CPUs: a spinning thread would hold up the one it waits for
+  const bool pin_;
   const std::function<void(uint32_t)>* body_ = nullptr;
   bool stop_ = false;
   alignas(64) std::atomic<uint32_t> region_ = 0;   // counts regions; workers wait for it to change
   alignas(64) std::atomic<uint32_t> arrived_ = 0;  // threads at the barrier
   alignas(64) std::atomic<uint32_t> phase_ = 0;    // counts barriers
   alignas(64) std::atomic<uint32_t> next_ = 0;     // the next chunk to claim
+  std::vector<std::atomic<uint32_t>> cpus_;        // where each thread was when it entered the region
   std::vector<std::thread> workers_;
 };
 

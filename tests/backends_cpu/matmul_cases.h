@@ -41,9 +41,7 @@ inline std::vector<Isa> supported_isas() {
   return isas;
 }
 
-inline const char* isa_name(Isa isa) {
-  return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline";
-}
+inline const char* isa_name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
 
 // n elements that end where an inaccessible page begins, so that any read or write behind them faults.
 template <class T>
@@ -76,24 +74,38 @@ struct Halves {
 
 inline Halves halves_of(Format format) {
   switch (format) {
-    case Format::q4_0: return {offsetof(block_q4_0, d)};
-    case Format::q4_1: return {offsetof(block_q4_1, d), offsetof(block_q4_1, m)};
-    case Format::q5_0: return {offsetof(block_q5_0, d)};
-    case Format::q5_1: return {offsetof(block_q5_1, d), offsetof(block_q5_1, m)};
-    case Format::q8_0: return {offsetof(block_q8_0, d)};
-    case Format::q2_k: return {offsetof(block_q2_k, d), offsetof(block_q2_k, dmin), 0.1f};
-    case Format::q3_k: return {offsetof(block_q3_k, d), -1, 0.05f};
-    case Format::q4_k: return {offsetof(block_q4_k, d), offsetof(block_q4_k, dmin), 0.02f};
-    case Format::q5_k: return {offsetof(block_q5_k, d), offsetof(block_q5_k, dmin), 0.02f};
-    case Format::q6_k: return {offsetof(block_q6_k, d), -1, 0.01f};
-    case Format::iq4_nl: return {offsetof(block_iq4_nl, d)};
-    case Format::iq4_xs: return {offsetof(block_iq4_xs, d), -1, 0.05f};
-    default: return {};
+    case Format::q4_0:
+      return {offsetof(block_q4_0, d)};
+    case Format::q4_1:
+      return {offsetof(block_q4_1, d), offsetof(block_q4_1, m)};
+    case Format::q5_0:
+      return {offsetof(block_q5_0, d)};
+    case Format::q5_1:
+      return {offsetof(block_q5_1, d), offsetof(block_q5_1, m)};
+    case Format::q8_0:
+      return {offsetof(block_q8_0, d)};
+    case Format::q2_k:
+      return {offsetof(block_q2_k, d), offsetof(block_q2_k, dmin), 0.1f};
+    case Format::q3_k:
+      return {offsetof(block_q3_k, d), -1, 0.05f};
+    case Format::q4_k:
+      return {offsetof(block_q4_k, d), offsetof(block_q4_k, dmin), 0.02f};
+    case Format::q5_k:
+      return {offsetof(block_q5_k, d), offsetof(block_q5_k, dmin), 0.02f};
+    case Format::q6_k:
+      return {offsetof(block_q6_k, d), -1, 0.01f};
+    case Format::iq4_nl:
+      return {offsetof(block_iq4_nl, d)};
+    case Format::iq4_xs:
+      return {offsetof(block_iq4_xs, d), -1, 0.05f};
+    default:
+      return {};
   }
 }
 
 // Random blocks; all bytes random where `hostile`, so that scales may be infinite, NaN or subnormal.
-inline void random_rows(Format format, uint8_t* rows, uint64_t n_rows, uint64_t n_cols, uint32_t seed, bool hostile = false) {
+inline void random_rows(Format format, uint8_t* rows, uint64_t n_rows, uint64_t n_cols, uint32_t seed,
+                        bool hostile = false) {
   std::mt19937 random(seed);
   const uint64_t bytes = n_rows * row_bytes(format, n_cols), block = info(format).bytes;
   for (uint64_t i = 0; i < bytes; ++i) rows[i] = uint8_t(random() >> 13);

@@ -23,7 +23,8 @@ std::vector<uint32_t> widths(Format format) {
 
 bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b); }
 
-// Prepares x [n_tokens][n_cols] and multiplies; out is [n_tokens][n_rows + 3], with kUntouched where nothing may be written.
+// Prepares x [n_tokens][n_cols] and multiplies; out is [n_tokens][n_rows + 3], with kUntouched where nothing may be
+// written.
 std::vector<float> multiply(const MatmulKernels& kernels, Activations kind, const PackedMatrix& weights, const float* x,
                             uint32_t n_tokens, uint32_t panel_begin, uint32_t panel_end) {
   const uint64_t stride = weights.n_rows + 3;
@@ -67,7 +68,8 @@ void sweep(Format format, Activations kind) {
     for (uint32_t t = 0; t < kMaxTokens; ++t) {
       const float* x = c.x.data() + t * n_cols;
       std::vector<QuantGroup> acts;
-      for (uint32_t g = 0; kind == Activations::q8 && g < n_cols / kGroup; ++g) acts.push_back(reference_group(x + g * kGroup));
+      for (uint32_t g = 0; kind == Activations::q8 && g < n_cols / kGroup; ++g)
+        acts.push_back(reference_group(x + g * kGroup));
       for (uint32_t r = 0; r < kMaxRows; ++r)
         expected[t * kMaxRows + r] = kind == Activations::q8 ? reference_q8(format, c.row(r), n_cols, acts.data())
                                                              : reference_f32(format, c.row(r), n_cols, x);
@@ -192,7 +194,8 @@ TEST(Prepare, MatchesTheDefinition) {
   const auto fill = [&](uint32_t group, float value) { std::fill_n(x.data() + group * kGroup, kGroup, value); };
   fill(0, 0.0f), fill(1, -0.0f), fill(2, 0x1p-149f), fill(3, std::nextafterf(0x1p-100f, 0)), fill(4, 0x1p-100f);
   fill(5, std::numeric_limits<float>::max()), fill(6, -std::numeric_limits<float>::max());
-  x[7 * kGroup + 31] = kInf, x[8 * kGroup] = -kInf, x[9 * kGroup + 17] = std::nanf(""), x[10 * kGroup + 3] = -std::nanf("");
+  x[7 * kGroup + 31] = kInf, x[8 * kGroup] = -kInf, x[9 * kGroup + 17] = std::nanf(""),
+                 x[10 * kGroup + 3] = -std::nanf("");
   fill(11, 0x1p-120f), x[11 * kGroup + 9] = 1.0f;
   for (uint32_t i = 0; i < kGroup; ++i) x[12 * kGroup + i] = 127.0f - 0.5f * float(i);  // ties, to even
   for (const Isa isa : supported_isas()) {
@@ -236,8 +239,8 @@ TEST(Multiply, NotANumberReachesEveryOutputOfItsTokenOnly) {
     pack_panels(format, c.rows.data(), n_rows, n_cols, 0, 1, packed.data());
     c.x[2 * n_cols + 100] = std::nanf("");
     for (const Isa isa : supported_isas()) {
-      const auto out = multiply(matmul_kernels(isa), native_activations(format), {format, n_rows, n_cols, packed.data()},
-                                c.x.data(), n_tokens, 0, 1);
+      const auto out = multiply(matmul_kernels(isa), native_activations(format),
+                                {format, n_rows, n_cols, packed.data()}, c.x.data(), n_tokens, 0, 1);
       for (uint32_t t = 0; t < n_tokens; ++t)
         for (uint32_t r = 0; r < n_rows; ++r)
           ASSERT_EQ(std::isnan(out[t * (n_rows + 3) + r]), t == 2) << info(format).name << " " << isa_name(isa);

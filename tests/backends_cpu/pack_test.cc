@@ -30,7 +30,8 @@ TEST(Pack, KeepsEveryWeight) {
     for (uint32_t k = 0; k < n_cols; ++k) {
       x[k] = 1;
       kernels.prepare_f32({n_cols, 1, 0, 1, 0, n_cols}, x.data(), n_cols, acts.data());
-      kernels.multiply_f32({format, n_rows, n_cols, packed.data()}, 0, n_panels(n_rows), acts.data(), 1, out.data(), n_rows);
+      kernels.multiply_f32({format, n_rows, n_cols, packed.data()}, 0, n_panels(n_rows), acts.data(), 1, out.data(),
+                           n_rows);
       for (uint32_t r = 0; r < n_rows; ++r)
         ASSERT_EQ(out[r], decoded[r * n_cols + k]) << info(format).name << " row " << r << " column " << k;
       x[k] = 0;

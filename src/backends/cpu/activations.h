@@ -1,9 +1,9 @@
 // How the CPU's matrix kernels want their activations. One preparation serves every matrix that multiplies the same
-// rows, whatever the formats of their weights: int8 for quantized weights, plain floats for f32, f16 and bf16 weights and
-// for `--activations f32`.
+// rows, whatever the formats of their weights: int8 for quantized weights, plain floats for f32, f16 and bf16 weights
+// and for `--activations f32`.
 //
-// Tokens are in tiles of 16 (the last one narrower), and inside a tile a step along K holds all its tokens side by side,
-// so that a kernel walks a tile with one pointer.
+// Tokens are in tiles of 16 (the last one narrower), and inside a tile a step along K holds all its tokens side by
+// side, so that a kernel walks a tile with one pointer.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class Activations : uint8_t { q8, f32 };
 //   amax < 2^-100: scale 0, all q 0;   any x infinite or NaN: scale NaN, all q 0, so every output of the token is NaN.
 // All ISAs make the same bits.
 struct alignas(64) QuantGroup {
-  int8_t q[kGroup];         // -127 to 127
+  int8_t q[kGroup];  // -127 to 127
   float scale;
   float half_sum[2];        // sum of q[0..15], q[16..31]
   float sum;                // sum of q
@@ -30,7 +30,8 @@ struct alignas(64) QuantGroup {
 };
 static_assert(sizeof(QuantGroup) == 64);
 
-// Where the record of (token, group) or the float of (token, column) is: `width` is n_cols / 32 groups or n_cols columns.
+// Where the record of (token, group) or the float of (token, column) is: `width` is n_cols / 32 groups or n_cols
+// columns.
 inline uint64_t activation_index(uint32_t token, uint32_t step, uint32_t width, uint32_t n_tokens) {
   const uint32_t first = token / kTileTokens * kTileTokens;
   const uint32_t tile_tokens = n_tokens - first < kTileTokens ? n_tokens - first : kTileTokens;

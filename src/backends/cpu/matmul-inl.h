@@ -103,7 +103,8 @@ SIMD_FN void multiply_columns(const uint8_t* panel, int lane, const float* x, ui
         for (int s = 0; s < S; ++s) {
           const F32 w = W::column(panel + chain * W::kColumnBytes, lane + s * kLanes);
 #pragma GCC unroll 8
-          for (int t = 0; t < T; ++t) sum[chain][s][t] = fma(w, set_f32(x[chain * uint64_t(stride) + t]), sum[chain][s][t]);
+          for (int t = 0; t < T; ++t)
+            sum[chain][s][t] = fma(w, set_f32(x[chain * uint64_t(stride) + t]), sum[chain][s][t]);
         }
       }
     }
@@ -148,8 +149,8 @@ SIMD_FN void multiply_columns(const uint8_t* panel, int lane, const float* x, ui
 
 // One panel times T tokens: rows of `out` from the panel's first, n_rows (1 to 16) of them.
 template <Format F, int T, class Element>
-__attribute__((noinline)) void multiply_panel(const uint8_t* panel, const Element* acts, uint32_t stride, uint32_t n_cols,
-                                              int n_rows, float* out, uint64_t out_stride) {
+__attribute__((noinline)) void multiply_panel(const uint8_t* panel, const Element* acts, uint32_t stride,
+                                              uint32_t n_cols, int n_rows, float* out, uint64_t out_stride) {
   constexpr int S = kSlicesAtOnce<T>;
   for (int lane = 0; lane < n_rows; lane += S * kLanes) {
     F32 sums[S][T];
@@ -175,15 +176,15 @@ SIMD_FN constexpr int tokens_at_once(int n) {
 }
 
 template <Format F, class Element, int kMax>
-void multiply_tile(const uint8_t* panel, const Element* acts, uint32_t tile_tokens, uint32_t n_cols, int n_rows, float* out,
-                   uint64_t out_stride) {
+void multiply_tile(const uint8_t* panel, const Element* acts, uint32_t tile_tokens, uint32_t n_cols, int n_rows,
+                   float* out, uint64_t out_stride) {
   for (int first = 0; first < int(tile_tokens);) {
     const int n = tokens_at_once<kMax>(int(tile_tokens) - first);
     const Element* a = acts + first;
     float* o = out + first * out_stride;
     switch (n) {
-#define CASE(T)                                                                                                  \
-  case T:                                                                                                        \
+#define CASE(T)                                                                                                   \
+  case T:                                                                                                         \
     if constexpr (T <= kMax) multiply_panel<F, T, Element>(panel, a, tile_tokens, n_cols, n_rows, o, out_stride); \
     break;
       CASE(1)
@@ -231,10 +232,11 @@ void multiply(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_
 void multiply_q8(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_end, const QuantGroup* acts,
                  uint32_t n_tokens, float* out, uint64_t out_stride) {
   switch (weights.format) {
-#define FORMAT(name, NAME, id, block, bytes)                                                                        \
-  case Format::name:                                                                                                \
-    if constexpr (native_activations(Format::name) == Activations::q8)                                              \
-      multiply<Format::name, QuantGroup, kMaxTokensQ8>(weights, panel_begin, panel_end, acts, n_tokens, out, out_stride); \
+#define FORMAT(name, NAME, id, block, bytes)                                                                 \
+  case Format::name:                                                                                         \
+    if constexpr (native_activations(Format::name) == Activations::q8)                                       \
+      multiply<Format::name, QuantGroup, kMaxTokensQ8>(weights, panel_begin, panel_end, acts, n_tokens, out, \
+                                                       out_stride);                                          \
     return;
 #define KNOWN(NAME, id, block, bytes)
 #include "quant/formats.def"
@@ -246,9 +248,10 @@ void multiply_q8(const PackedMatrix& weights, uint32_t panel_begin, uint32_t pan
 void multiply_f32(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_end, const float* acts,
                   uint32_t n_tokens, float* out, uint64_t out_stride) {
   switch (weights.format) {
-#define FORMAT(name, NAME, id, block, bytes) \
-  case Format::name:                         \
-    return multiply<Format::name, float, kMaxTokensF32>(weights, panel_begin, panel_end, acts, n_tokens, out, out_stride);
+#define FORMAT(name, NAME, id, block, bytes)                                                                  \
+  case Format::name:                                                                                          \
+    return multiply<Format::name, float, kMaxTokensF32>(weights, panel_begin, panel_end, acts, n_tokens, out, \
+                                                        out_stride);
 #define KNOWN(NAME, id, block, bytes)
 #include "quant/formats.def"
 #undef FORMAT

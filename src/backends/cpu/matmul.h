@@ -1,9 +1,9 @@
 // Matrix products of the CPU backend: out[token][row] = sum over columns of weight[row][column] * x[token][column].
 //
-// Weights are re-laid once, at load, into panels of 16 rows (pack.h); activations are prepared once per group of matrices
-// (activations.h). One kernel family serves any number of tokens, and an output's bits depend on its weights and its
-// token only: not on the number of tokens, panels or threads, and not on the ISA where it has FMA. The arithmetic is
-// fixed in matmul-inl.h; docs/decisions/0003-cpu-matrix-layout.md has the reasons and the figures.
+// Weights are re-laid once, at load, into panels of 16 rows (pack.h); activations are prepared once per group of
+// matrices (activations.h). One kernel family serves any number of tokens, and an output's bits depend on its weights
+// and its token only: not on the number of tokens, panels or threads, and not on the ISA where it has FMA. The
+// arithmetic is fixed in matmul-inl.h; docs/decisions/0003-cpu-matrix-layout.md has the reasons and the figures.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace argent::cpu {
 // last bits differ from the others').
 enum class Isa : uint8_t { baseline, avx2, avx512 };
 
-// What the kernels of this format's weights multiply with unless asked for f32: q8 for quantized formats, f32 for floats.
+// What the kernels of this format's weights multiply with unless asked for f32: q8 for quantized formats, f32 for
+// floats.
 constexpr Activations native_activations(Format format) {
   return format == Format::f32 || format == Format::f16 || format == Format::bf16 ? Activations::f32 : Activations::q8;
 }
@@ -26,8 +27,8 @@ constexpr Activations native_activations(Format format) {
 struct MatmulKernels {
   Isa isa;
 
-  // Prepares x[token_begin..token_end)[col_begin..col_end) into `acts` (activation_bytes, 64-byte aligned). `x` points at
-  // the part's first element (token_begin, col_begin); x_stride is in floats from token to token.
+  // Prepares x[token_begin..token_end)[col_begin..col_end) into `acts` (activation_bytes, 64-byte aligned). `x` points
+  // at the part's first element (token_begin, col_begin); x_stride is in floats from token to token.
   void (*prepare_q8)(const ActivationPart& part, const float* x, uint64_t x_stride, QuantGroup* acts);
   void (*prepare_f32)(const ActivationPart& part, const float* x, uint64_t x_stride, float* acts);
 

@@ -122,8 +122,8 @@ struct Weights<Format::mxfp4> {
     read_nibbles(p + 4 * lane, c);
     look_up(kMxfp4Levels.u, c);
   }
-  // 2^(e-128) as mxfp4_scale has it: 2^(f-127) by its exponent field, f = max(e, 2) - 1, halved by exact products for the
-  // subnormal e = 0 and 1.
+  // 2^(e-128) as mxfp4_scale has it: 2^(f-127) by its exponent field, f = max(e, 2) - 1, halved by exact products for
+  // the subnormal e = 0 and 1.
   KERNEL_FN void scales(int, F32* s, F32*) const {
     const I32 e = load_u8(p + 256 + lane), f = max_i32(e, set_i32(2));
     const F32 normal = bits_f32(shift(add_i32(f, set_i32(uint32_t(-1))), 23));

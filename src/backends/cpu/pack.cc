@@ -4,9 +4,10 @@
 
 #include "quant/walk.h"
 
-// A panel is a sequence of blocks of the format (32 or 256 columns) of all 16 rows. `lane` r below is row r of the panel,
-// and a group is 32 columns. Quants are split into planes so that a group's eight vectors of codes, vector i holding
-// columns 4i to 4i+3 of each row in the four bytes of its lane, come out of a few whole-vector shifts and masks:
+// A panel is a sequence of blocks of the format (32 or 256 columns) of all 16 rows. `lane` r below is row r of the
+// panel, and a group is 32 columns. Quants are split into planes so that a group's eight vectors of codes, vector i
+// holding columns 4i to 4i+3 of each row in the four bytes of its lane, come out of a few whole-vector shifts and
+// masks:
 //
 //   nibbles  4 vectors: vector i has bits 0-3 of columns 4i.. in its low nibbles, of columns 16+4i.. in the high ones
 //   bits     1 vector: bit i of each byte is one more bit of columns 4i..
@@ -268,7 +269,9 @@ void pack(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel
 
 }  // namespace
 
-uint64_t panel_bytes(Format format, uint32_t n_cols) { return uint64_t(n_cols / info(format).block) * block_bytes(format); }
+uint64_t panel_bytes(Format format, uint32_t n_cols) {
+  return uint64_t(n_cols / info(format).block) * block_bytes(format);
+}
 
 void pack_panels(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel,
                  uint32_t count, uint8_t* packed) {

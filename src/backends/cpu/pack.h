@@ -26,8 +26,8 @@ inline uint64_t packed_bytes(Format format, uint32_t n_rows, uint32_t n_cols) {
 }
 
 // Packs panels [first_panel, first_panel + count) of the matrix whose rows lie at `rows` in the file's layout, to their
-// places in `packed` (the whole matrix's packed_bytes()). Reads only rows < n_rows; missing rows of the last panel become
-// zeros. Threads may pack disjoint ranges at once.
+// places in `packed` (the whole matrix's packed_bytes()). Reads only rows < n_rows; missing rows of the last panel
+// become zeros. Threads may pack disjoint ranges at once.
 void pack_panels(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel,
                  uint32_t count, uint8_t* packed);
 

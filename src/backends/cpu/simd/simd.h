@@ -1,12 +1,13 @@
 // The small vocabulary that matrix kernels are written in, once for each instruction set: a vector is kLanes rows of a
 // panel, as floats (F32) or as 32-bit words (I32) of one number or of four quants. Kernel text is compiled in the
-// namespace of the ISA that the compiler's flags name (ARGENT_ISA), and everything in it has internal linkage: a function
-// that the linker shared with code for lesser processors would be an illegal instruction there. For the same reason
-// kernel text calls nothing of the standard library and no inline function of other headers (those of quant/ are always
-// inlined).
+// namespace of the ISA that the compiler's flags name (ARGENT_ISA), and everything in it has internal linkage: a
+// function that the linker shared with code for lesser processors would be an illegal instruction there. For the same
+// reason kernel text calls nothing of the standard library and no inline function of other headers (those of quant/ are
+// always inlined).
 //
 //   dot<kMax, kZero, kVectors>(w, q, neg_sum)   for each row, the exact sum over the 4 * kVectors quants u of the
-//       row (at most kMax) and activations q of (u - kZero) * q; neg_sum is minus the sum of q; kZero is 0 or a power of 2
+//       row (at most kMax) and activations q of (u - kZero) * q; neg_sum is minus the sum of q; kZero is 0 or a power
+//       of 2
 //   fma(a, b, c)   a * b + c, rounded once but in the baseline
 //   load_half, load_bf16, load_u8, load_i8   kLanes numbers from memory; or_and(a, b, mask) = a | (b & mask)
 //   store_f32(p, v, n)   the first min(n, kLanes) lanes, nothing behind them
