@@ -207,10 +207,15 @@ Result<Interp::Flow> Interp::exec_captured(const Stmt& s, Names scope, Text& out
   if (s.kind == StmtKind::set_block) {
     ARGENT_TRY(assign(*s.targets[0], scope, v));
   } else {
-    ARGENT_LET(Text t, text(v));
-    ARGENT_TRY(write(out, t));
+    ARGENT_TRY(write_block(out, v));
   }
   return Flow::normal;
+}
+
+// What a filter block or a call block gives is written as it is, so it must be a string.
+Status Interp::write_block(Text& out, const Value& v) {
+  if (!v.is(Kind::string)) return fail(Code::invalid, "a block gives a string, not {}", type_name(v));
+  return write(out, v.text());
 }
 
 Result<Interp::Flow> Interp::exec_with(const Stmt& s, Names scope, Text& out) {
@@ -225,8 +230,7 @@ Result<Interp::Flow> Interp::exec_with(const Stmt& s, Names scope, Text& out) {
 Status Interp::exec_call_block(const Stmt& s, Names scope, Text& out) {
   ARGENT_LET(Value caller, make_macro(*s.macro, scope));
   ARGENT_LET(Value v, eval_call(*s.exprs[0], scope, &caller));
-  ARGENT_LET(Text t, text(v));
-  return write(out, t);
+  return write_block(out, v);
 }
 
 Result<Interp::Flow> Interp::exec_for(const Stmt& s, Names scope, const Value& iterable, int64_t depth, Text& out) {

@@ -148,6 +148,7 @@ class Interp {
   Result<Value> make_macro(const MacroDecl& decl, Names scope);
   Result<Value> call_macro(const MacroObject& macro, Args& args);
   Status write(Text& out, const Text& text);
+  Status write_block(Text& out, const Value& v);
 
   Result<Value> eval(const Expr& e, Names scope);
   Result<Value> eval_node(const Expr& e, Names scope);

@@ -301,6 +301,9 @@ Result<Value> Interp::binary(BinaryOp op, const Value& a, const Value& b) {
       return make_sequence(v.kind(), std::move(out), meter_);
     }
   }
+  if (op == BinaryOp::sub && (a.is(Kind::view) || b.is(Kind::view))) {
+    return fail(Code::unsupported, "sets are not supported");
+  }
   return not_supported(symbol(op), a, b);
 }
 

@@ -10,9 +10,9 @@
 namespace argent::jinja {
 namespace {
 
-constexpr std::array<std::string_view, 24> kOperators = {"//", "**", "==", "!=", ">=", "<=", "+", "-",
-                                                         "/",  "*",  "%",  "~",  "[",  "]",  "(", ")",
-                                                         "{",  "}",  ">",  "<",  "=",  ".",  ":", "|"};
+constexpr std::array<std::string_view, 25> kOperators = {",", "//", "**", "==", "!=", ">=", "<=", "+", "-",
+                                                         "/", "*",  "%",  "~",  "[",  "]",  "(",  ")", "{",
+                                                         "}", ">",  "<",  "=",  ".",  ":",  "|"};
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 

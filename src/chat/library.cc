@@ -263,6 +263,7 @@ Result<Value> make_dict_from(Interp& interp, Args& args, std::string_view what) 
   std::vector<std::pair<Value, Value>> entries;
   if (!args.positional.empty()) {
     const Value& v = args.positional[0];
+    if (v.is(Kind::undefined)) return fail(Code::invalid, "{}", v.as<UndefinedObject>().why);
     if (v.is(Kind::dict)) {
       entries = v.dict().entries;
     } else {
