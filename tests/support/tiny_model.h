@@ -53,7 +53,7 @@ class TinyModel {
     set("attention.key_length", s.d_head);
     set("attention.value_length", s.d_head);
     set("attention.layer_norm_rms_epsilon", 1e-5f);
-    set("rope.freq_base", 10000.0f);
+    set("rope.freq_base", gemma ? 1e6f : 10000.0f);
     if (!gemma) set("rope.dimension_count", s.d_head);
     if (gemma || glimmer) set("attention.sliding_window", s.window);
     if (glimmer) set("logit_scale", 0.25f);
