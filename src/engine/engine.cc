@@ -39,6 +39,9 @@ Status Engine::settle_memory() {
   for (ValueId id = 0; id < model_.graph.values.size(); ++id)
     if (model_.graph.value(id).kind == ValueKind::weight) memory_.weights_bytes += backend_->weight_bytes(model_.graph, id);
 
+  if (options_.budget.max_tokens == 0 || options_.budget.max_outputs == 0 || options_.n_sequences == 0)
+    return fail(Code::invalid, "{} tokens and {} logits rows a step, {} sequences: wanted at least one of each", options_.budget.max_tokens,
+                options_.budget.max_outputs, options_.n_sequences);
   // The arena: the largest rung of each kind of plan.
   const uint32_t tokens = options_.budget.max_tokens, outputs = std::min(options_.budget.max_outputs, tokens);
   options_.budget.max_outputs = outputs;
@@ -63,7 +66,7 @@ Status Engine::settle_memory() {
       need_.group_blocks.push_back(uint32_t(blocks));
     }
     for (size_t i = 0; i < layout.layers.size(); ++i) memory_.kv_bytes += backend_->kv_bytes(layout.layers[i], need_.group_blocks[layout.group_of_layer[i]]);
-    if (options_.n_ctx || n_ctx_ <= 512 || memory_.total_bytes() + kReserve <= memory_.free_bytes) break;
+    if (options_.n_ctx || n_ctx_ <= 512 || memory_.free_bytes == 0 || memory_.total_bytes() + kReserve <= memory_.free_bytes) break;
     n_ctx_ = std::max(512u, n_ctx_ / 2);
   }
   for (size_t g = 0; g < layout.windows.size(); ++g) kv_config_.groups.push_back({need_.group_blocks[g], layout.windows[g]});
@@ -71,7 +74,7 @@ Status Engine::settle_memory() {
 }
 
 Status Engine::load(const std::function<bool(const Progress&)>& progress) {
-  if (memory_.free_bytes && memory_.total_bytes() > memory_.free_bytes)
+  if (!memory_.fits())
     return fail(Code::out_of_memory, "{} needs {:.2f} GB (weights {:.2f}, KV cache of {} positions {:.2f}, workspace {:.2f}); {:.2f} GB are free{}", file_.path(),
                 memory_.total_bytes() / 1e9, memory_.weights_bytes / 1e9, n_ctx_, memory_.kv_bytes / 1e9, memory_.workspace_bytes / 1e9,
                 memory_.free_bytes / 1e9, memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
@@ -140,7 +143,7 @@ Result<uint32_t> Engine::set_tokens(SequenceId id, std::span<const int32_t> toke
     while (same < most && old[same] == tokens[same]) ++same;
     if (s.all_logits) same = 0;
     ARGENT_LET(same, cache_->truncate(s.kv, same));
-    if (same == 0) {  // nothing of it fits: look in the tree again
+    if (!s.all_logits && cache_->find_prefix(0, tokens).length > same) {  // the tree has more, as of another conversation
       cache_->close(s.kv, true);
       s.has_kv = false;
     }
@@ -160,16 +163,19 @@ Result<uint32_t> Engine::append_token(SequenceId id, int32_t token) {
   return uint32_t(s.tokens.size());
 }
 
-// Blocks for n more positions. When the pool is out, the youngest other sequence is preempted: its blocks stay cached as
-// long as nobody needs them, and it is computed again when its turn comes.
+// Blocks for n more positions. When the pool is out, another sequence is preempted, one that waits for nothing before the
+// youngest of those that wait and are younger than this one: its blocks stay cached as long as nobody needs them, and what
+// is lost is computed again when its turn comes.
 Status Engine::reserve(SequenceId id, uint32_t n) {
+  Sequence& s = sequences_[id];
   for (;;) {
-    Status status = cache_->reserve(sequences_[id].kv, n);
+    Status status = cache_->reserve(s.kv, n);
     if (status || status.error().code != Code::out_of_memory) return status;
     Sequence* victim = nullptr;
+    const auto rank = [&](const Sequence& other) { return std::pair(!waits(other), waits(other) ? other.arrival : arrivals_ - other.arrival); };
     for (Sequence& other : sequences_)
-      if (&other != &sequences_[id] && other.open && other.has_kv && (!victim || other.arrival > victim->arrival)) victim = &other;
-    if (!victim || victim->arrival < sequences_[id].arrival) return status;
+      if (&other != &s && other.has_kv && (!waits(other) || other.arrival > s.arrival) && (!victim || rank(other) > rank(*victim))) victim = &other;
+    if (!victim) return status;
     cache_->close(victim->kv, true);
     victim->has_kv = false;
     ++counters_.preemptions;
@@ -179,37 +185,35 @@ Status Engine::reserve(SequenceId id, uint32_t n) {
 Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
   std::vector<SequenceId> ids;
   std::vector<Want> wants;
-  const auto waits = [&](const Sequence& s) { return s.open && !s.paused && s.tokens.size() > computed(s); };
-  const Sequence* oldest = nullptr;  // a plan samples or hands out logits: the oldest that waits decides which
-  for (const Sequence& s : sequences_)
-    if (waits(s) && (!oldest || s.arrival < oldest->arrival)) oldest = &s;
-  if (!oldest) return false;
-  const bool sampling = oldest->sampling.has_value();
-  for (SequenceId id = 0; id < sequences_.size(); ++id) {
+  for (SequenceId id = 0; id < sequences_.size(); ++id)
+    if (waits(sequences_[id])) ids.push_back(id);
+  if (ids.empty()) return false;
+  std::sort(ids.begin(), ids.end(), [&](SequenceId a, SequenceId b) { return sequences_[a].arrival < sequences_[b].arrival; });
+  // A plan samples or hands out logits: the oldest that waits decides which.
+  const bool sampling = sequences_[ids[0]].sampling.has_value();
+  std::erase_if(ids, [&](SequenceId id) { return sequences_[id].sampling.has_value() != sampling; });
+  for (SequenceId id : ids) {
     Sequence& s = sequences_[id];
-    if (!waits(s) || s.sampling.has_value() != sampling) continue;
     attach(s);
-    uint32_t missing = uint32_t(s.tokens.size()) - computed(s);
-    Want want{missing, s.all_logits, true};
+    const uint32_t missing = uint32_t(s.tokens.size()) - computed(s);
+    Want want{missing, s.all_logits && !sampling, true};
     if (!options_.passes.empty()) {  // passes of given sizes: a chunk is its own want
       const uint32_t size = options_.passes[std::min(s.n_passes, options_.passes.size() - 1)];
       want.last_row = size >= missing;
       want.missing = std::min(missing, size);
     }
-    ids.push_back(id);
     wants.push_back(want);
   }
   std::vector<Pick> picks = pick_step(wants, options_.budget);
-  const Error* refused = nullptr;
-  Status status;
+  Error refused = fail(Code::internal, "a step without work");
   std::erase_if(picks, [&](const Pick& pick) {
     if (!sequences_[ids[pick.index]].has_kv) return true;  // preempted for another pick of this step
-    status = reserve(ids[pick.index], pick.n_tokens);
-    if (!status) refused = &status.error();
+    const Status status = reserve(ids[pick.index], pick.n_tokens);
+    if (!status) refused = status.error();
     return !status;
   });
   std::erase_if(picks, [&](const Pick& pick) { return !sequences_[ids[pick.index]].has_kv; });
-  if (picks.empty()) return refused ? *refused : fail(Code::internal, "a step without work");
+  if (picks.empty()) return refused;
 
   step_.clear();
   bool greedy = true;

@@ -31,9 +31,9 @@ struct MemoryReport {
   uint64_t weights_bytes = 0;    // re-laid on the device
   uint64_t kv_bytes = 0;
   uint64_t workspace_bytes = 0;  // the arena of the largest plan
-  uint64_t free_bytes = 0;       // before loading
+  uint64_t free_bytes = 0;       // before loading; 0: unknown
   uint64_t total_bytes() const { return weights_bytes + kv_bytes + workspace_bytes; }
-  bool fits() const { return total_bytes() <= free_bytes; }
+  bool fits() const { return free_bytes == 0 || total_bytes() <= free_bytes; }
 };
 
 struct EngineCounters {
@@ -115,6 +115,8 @@ class Engine {
   Status settle_memory();
   Result<PlanId> plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail);
   uint32_t computed(const Sequence& s) const { return s.has_kv ? cache_->length(s.kv) : 0; }
+  // Has something to compute.
+  bool waits(const Sequence& s) const { return s.open && !s.paused && s.tokens.size() > computed(s); }
   uint32_t attach(Sequence& s);
   Status reserve(SequenceId id, uint32_t n);
   void record_profile(const Plan& plan, const CostContext& context);
