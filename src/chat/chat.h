@@ -1,6 +1,7 @@
 // Conversations to prompts: a chat template with what it needs from its messages found out once, when it is loaded.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,12 +14,15 @@ namespace argent {
 
 // Brings OpenAI-style messages into one form. Every message is an object with a string role; content is a string, null,
 // absent, or an array of parts {"type": "text", "text": ...} (also plain strings); other part types are
-// Code::unsupported. tool_calls must be an array of objects. Anything else is Code::invalid and names the place
+// Code::unsupported. tool_calls is null or an array of objects. Anything else is Code::invalid and names the place
 // ("messages[2].content").
-//   content null or absent -> "";  parts -> their texts joined, or kept as an array (see MessageForm)
+//   content null or absent -> "";  parts -> their texts joined by newlines, or kept (typed_content)
+//   tool call arguments that are JSON text -> the object in it; "" and null -> {}; text that is no JSON object stays
+//   text
 struct MessageForm {
   bool typed_content = false;       // the template walks content as an array of parts: strings become one text part
-  bool arguments_as_object = true;  // tool call arguments given as a JSON string are parsed where they are an object
+  bool arguments_as_object = true;  // false: arguments that are objects become JSON text instead
+  bool null_content = false;        // a null content beside tool_calls stays null: some templates ask for that
 };
 Result<Json> normalize_messages(const Json& messages, const MessageForm& form = {});
 
@@ -27,21 +31,20 @@ Result<std::string> load_template_file(const std::string& path);
 
 // What probing found out when the format was loaded.
 struct ChatCapabilities {
-  bool system_role = false;         // renders the text of a system message (or folds it somewhere)
-  bool tools = false;               // shows the tools it is given
-  bool tool_calls = false;          // renders assistant messages with tool_calls
-  bool tool_results = false;        // renders messages of role "tool"
-  bool typed_content = false;       // wants content as an array of parts
-  bool arguments_as_object = true;  // wants tool call arguments as a mapping
-  bool generation_prompt = false;   // add_generation_prompt changes the text
-  bool needs_alternation = false;   // refuses two user messages in a row
+  bool system_role = false;        // shows the text of a system message (or folds it somewhere)
+  bool tools = false;              // shows the tools it is given
+  bool tool_calls = false;         // shows assistant messages with tool_calls
+  bool tool_results = false;       // shows messages of role "tool"
+  bool generation_prompt = false;  // add_generation_prompt changes the text
+  bool needs_alternation = false;  // refuses two user messages in a row
+  MessageForm form;                // how it wants its messages
 };
 
 struct ChatRequest {
   Json messages;  // array, OpenAI form
   Json tools;     // array or null
   bool add_generation_prompt = true;
-  Json variables = Json::object();  // chat_template_kwargs, --var: input, not trusted
+  Json variables = Json::object();  // chat_template_kwargs, --var: input, never trusted; null: none
 };
 
 class ChatFormat {
@@ -75,8 +78,8 @@ class ChatFormat {
  private:
   ChatFormat(Template parsed, std::map<std::string, std::string> special_tokens, const TemplateLimits& limits);
   Status probe();
-  Result<Rendered> render_json(Json messages, const Json& tools, bool add_generation_prompt,
-                               const Json& variables) const;
+  void probe_tools();
+  Result<Rendered> render_with(const ChatRequest& request, const MessageForm& form) const;
 
   Template template_;
   std::map<std::string, std::string> special_tokens_;

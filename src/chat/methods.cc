@@ -241,6 +241,7 @@ Result<Value> rsplit(Interp& i, const Value& v, Args& a) { return split_with(i, 
 
 Result<Value> splitlines(Interp& interp, const Value& v, Args& args) {
   ARGENT_LET(Bound b, bind("splitlines()", args, {"keepends"}, 0));
+  if (b[0]) ARGENT_TRY(integer_argument(*b[0], "keepends"));
   return split_lines(interp, v, b.flag(0));
 }
 

@@ -368,7 +368,7 @@ Result<Ptr<Iterator>> Interp::iterate(const Value& v) {
         const std::string& bytes = v.text().bytes();
         if (at >= bytes.size()) return false;
         size_t end = at + char_at(bytes, at).length;
-        ARGENT_LET(out, string(v.text().slice(at, end), v.markup()));
+        ARGENT_LET(out, string(v.text().slice(at, end)));
         at = end;
         return true;
       };
