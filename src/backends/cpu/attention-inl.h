@@ -51,28 +51,39 @@ struct Queries {
   float into_factor[kMaxQueries], factor[kMaxQueries];  // of the state and of this split when they are merged
 };
 
-// The cache of one KV head in one split.
+// One KV head's cache in one split.
 struct Split {
   const AttentionTile& tile;
   const int32_t* table;  // of the split's first block
-
-  template <class T>
-  SIMD_FN const T* k_block(const Split& s, int block) {
-    const KvLayer& layer = *s.tile.layer;
-    const uint64_t head = uint64_t(s.table[block]) * layer.n_head_kv + s.tile.head_kv;
-    return reinterpret_cast<const T*>(layer.k) + head * layer.d_head * kBlock;
-  }
-  template <class T>
-  SIMD_FN const T* v_block(const Split& s, int block) {
-    const KvLayer& layer = *s.tile.layer;
-    const uint64_t head = uint64_t(s.table[block]) * layer.n_head_kv + s.tile.head_kv;
-    return reinterpret_cast<const T*>(layer.v) + head * kBlock * layer.d_value;
-  }
+  int n_blocks;          // from there on, that rows of the tile may see
 };
+
+SIMD_FN bool wide(KvType type) { return type == KvType::f32; }
+
+SIMD_FN const uint8_t* k_block(const Split& split, int block) {
+  const KvLayer& layer = *split.tile.layer;
+  const uint64_t head = uint64_t(uint32_t(split.table[block])) * layer.n_head_kv + split.tile.head_kv;
+  return layer.k + head * layer.d_head * (kBlock * (wide(layer.k_type) ? 4 : 2));
+}
+
+SIMD_FN const uint8_t* v_block(const Split& split, int block) {
+  const KvLayer& layer = *split.tile.layer;
+  const uint64_t head = uint64_t(uint32_t(split.table[block])) * layer.n_head_kv + split.tile.head_kv;
+  return layer.v + head * layer.d_value * (kBlock * (wide(layer.v_type) ? 4 : 2));
+}
+
+// Line `row` (two, of floats) of a block that is read soon: each pass over keys fetches what the next pass reads, so that
+// memory is busy all the time. d_head lines are K's block, d_value lines V's.
+SIMD_FN void fetch(const uint8_t* block, bool wide, uint32_t row) {
+  if (!wide) return __builtin_prefetch(block + uint64_t(row) * 64, 0, 3);
+  __builtin_prefetch(block + uint64_t(row) * 128, 0, 3);
+  __builtin_prefetch(block + uint64_t(row) * 128 + 64, 0, 3);
+}
 
 // Products of Q queries with the keys of one block: scores[query][key of the split].
 template <class T, int Q>
-SIMD_FN void score_block(const Queries& queries, const T* keys, uint32_t d_head, float* scores) {
+SIMD_FN void score_block(const Queries& queries, const T* keys, uint32_t d_head, const uint8_t* next_k, const uint8_t* next_v,
+                         bool wide_v, float* scores) {
   constexpr int N = smaller(vectors_at_once(Q), kBlock / kLanes);
   const float* q[Q];
 #pragma GCC unroll 8
@@ -85,6 +96,8 @@ SIMD_FN void score_block(const Queries& queries, const T* keys, uint32_t d_head,
       for (int v = 0; v < N; ++v) sums[i][v] = set_f32(0.0f);
     const T* at = keys + lane;
     for (uint32_t d = 0; d < d_head; ++d, at += kBlock) {
+      fetch(next_k, sizeof(T) == 4, d);
+      fetch(next_v, wide_v, d);
       F32 k[N];
 #pragma GCC unroll 8
       for (int v = 0; v < N; ++v) k[v] = load_kv(at + v * kLanes);
@@ -104,9 +117,13 @@ SIMD_FN void score_block(const Queries& queries, const T* keys, uint32_t d_head,
 
 template <class T, int Q>
 __attribute__((noinline)) void score(const Split& split, const Queries& queries, float* scores) {
-  for (int block = queries.first / kBlock; block * kBlock < queries.last; ++block)
-    if (queries.blocks >> block & 1)
-      score_block<T, Q>(queries, Split::k_block<T>(split, block), split.tile.layer->d_head, scores + block * kBlock);
+  for (int block = queries.first / kBlock; block * kBlock < queries.last; ++block) {
+    if (!(queries.blocks >> block & 1)) continue;
+    const uint8_t* keys = k_block(split, block);
+    const uint8_t* next = queries.blocks >> (block + 1) & 1 ? k_block(split, block + 1) : keys;
+    score_block<T, Q>(queries, reinterpret_cast<const T*>(keys), split.tile.layer->d_head, next, v_block(split, block),
+                      wide(split.tile.layer->v_type), scores + block * kBlock);
+  }
 }
 
 // Scores of one query to exponentials; their maximum and sum.
@@ -159,6 +176,9 @@ SIMD_FN void merge_softmax(float* state, float maximum, float sum, float& into_f
   factor = b;
 }
 
+// What has no weight beside the state leaves its accumulators alone, be it infinite.
+SIMD_FN bool no_weight(float into_factor, float factor) { return into_factor == 1 && factor == 0; }
+
 // Weighted values of N vectors (or the first `part` lanes of one) from d on, merged into the states.
 template <class T, int Q, int N, bool kPart>
 SIMD_FN void mix_columns(const Split& split, const Queries& queries, const float* p, uint32_t d, int part) {
@@ -178,15 +198,21 @@ SIMD_FN void mix_columns(const Split& split, const Queries& queries, const float
         key = end;
         continue;
       }
-      const T* at = Split::v_block<T>(split, block) + uint64_t(key % kBlock) * d_value + d;
+      const T* at = reinterpret_cast<const T*>(v_block(split, block)) + uint64_t(key % kBlock) * d_value + d;
       if (range == 1) {
-        for (; key < end; ++key, at += d_value)
+        const bool wide_k = wide(split.tile.layer->k_type);
+        const uint8_t* next = block + kBlocks < split.n_blocks ? k_block(split, block + kBlocks) : k_block(split, block);
+        uint32_t line = d + uint32_t(key % kBlock) * N * kLanes / kBlock;
+        for (; key < end; ++key, at += d_value) {
+#pragma GCC unroll 4
+          for (int i = 0; i < N * kLanes / kBlock; ++i) fetch(next, wide_k, line++);
 #pragma GCC unroll 8
           for (int v = 0; v < N; ++v) {
             const F32 x = kPart ? load_part(at, part) : load_kv(at + v * kLanes);
 #pragma GCC unroll 8
             for (int i = 0; i < Q; ++i) sums[i][v] = fma(set_f32(p[i * kSplitKeys + key]), x, sums[i][v]);
           }
+        }
       } else {
         for (; key < end; ++key, at += d_value)
 #pragma GCC unroll 8
@@ -202,7 +228,7 @@ SIMD_FN void mix_columns(const Split& split, const Queries& queries, const float
   }
 #pragma GCC unroll 8
   for (int i = 0; i < Q; ++i) {
-    if (queries.factor[i] == 0 && queries.into_factor[i] == 1) continue;
+    if (no_weight(queries.into_factor[i], queries.factor[i])) continue;
     const F32 into = set_f32(queries.into_factor[i]), factor = set_f32(queries.factor[i]);
     float* state = queries.state[i] + kStateHeader + d;
 #pragma GCC unroll 8
@@ -301,8 +327,10 @@ void attention_begin(float* states, uint32_t n_states, uint32_t d_value) {
 void attention(const AttentionTile& tile, uint32_t split_begin, uint32_t split_end, float* states, uint8_t* scratch) {
   const uint32_t n_queries = tile.n_rows * tile.n_group;
   float* scores = reinterpret_cast<float*>(scratch);
+  const uint32_t last = tile.position[tile.n_rows - 1] / kBlock;
+  const uint32_t n_blocks = last < split_end * kBlocks ? last + 1 : split_end * kBlocks;
   for (uint32_t number = split_begin; number < split_end; ++number) {
-    const Split split = {tile, tile.table + uint64_t(number) * kBlocks};
+    const Split split = {tile, tile.table + uint64_t(number) * kBlocks, int(n_blocks - number * kBlocks)};
     for (uint32_t begin = 0; begin < n_queries;) {
       const uint32_t left = n_queries - begin;
       const int n = left >= 2 * kMaxQueries || left == kMaxQueries ? kMaxQueries
@@ -338,6 +366,7 @@ void attention_merge(float* into, const float* from, uint32_t n_states, uint32_t
     if (from[1] == 0) continue;
     float a, b;
     merge_softmax(into, from[0], from[1], a, b);
+    if (no_weight(a, b)) continue;
     const F32 into_factor = set_f32(a), factor = set_f32(b);
     for (uint64_t k = kStateHeader; k < n; k += kLanes)
       store_all(into + k, fma(load_f32(into + k), into_factor, mul(load_f32(from + k), factor)));
