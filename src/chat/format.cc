@@ -196,8 +196,8 @@ class Percent {
       ARGENT_TRY(directive(s, i));
       ARGENT_TRY(interp_.meter().room(out_.footprint()));
     }
-    bool mapping = values_.is(Kind::dict) || values_.is(Kind::list) || values_.is(Kind::undefined) ||
-                   values_.is(Kind::range);
+    bool mapping =
+        values_.is(Kind::dict) || values_.is(Kind::list) || values_.is(Kind::undefined) || values_.is(Kind::range);
     bool left = values_.is(Kind::tuple) ? used_ < values_.items().size() : used_ == 0;
     if (left && !mapping) return fail(Code::invalid, "not all arguments converted during string formatting");
     return interp_.string(std::move(out_), format_.markup());

@@ -112,7 +112,7 @@ class Generator:
             lambda: f"{self.number(d - 1)}|abs",
             lambda: f"{self.numbers(d - 1)}|sum",
             lambda: f"{self.string(d - 1)}.{r.choice(['find', 'count', 'rfind', 'index'])}({self.literal_string()})",
-            lambda: f"{self.string(d - 1)}|wordcount",
+            lambda: f"{r.choice(['s', 't', self.literal_string()])}|wordcount",
             lambda: f"{self.numbers(d - 1)}|{r.choice(['min', 'max', 'first', 'last'])}",
             lambda: f"({self.any(d - 1)})|int",
         )
