@@ -39,8 +39,8 @@ float read(const uint8_t* pool, uint64_t at, KvType type) {
 struct Case {
   explicit Case(Shape shape) : s(std::move(shape)) {
     const uint32_t n_keys = uint32_t(s.positions.back()) + 1, n_blocks = (n_keys + kKvBlockTokens - 1) / kKvBlockTokens;
-    // The pool's blocks are handed out backwards, with gaps; the table covers whole splits.
-    table.assign((n_keys + kSplitKeys - 1) / kSplitKeys * (kSplitKeys / kKvBlockTokens), -1);
+    // The pool's blocks are handed out backwards, with gaps.
+    table = std::make_unique<Guarded<int32_t>>(n_blocks);  // 0xff: -1
     const uint32_t in_pool = 2 * n_blocks + 1;
     const uint64_t tokens = uint64_t(in_pool) * kKvBlockTokens * s.n_head_kv;
     k = std::make_unique<Guarded<uint8_t>>(tokens * s.d_head * kv_element_bytes(s.k_type));  // 0xff: NaN
@@ -57,13 +57,14 @@ struct Case {
       for (float& x : value) x = normal(random);
       if (!visible[j]) continue;
       const int32_t block = int32_t(2 * (n_blocks - 1 - j / kKvBlockTokens) + 1);
-      table[j / kKvBlockTokens] = block;
+      block_of(j) = block;
       vector_kernels(Isa::baseline).kv_store(layer, block, j % kKvBlockTokens, key.data(), value.data());
     }
     q = random_floats(s.positions.size() * s.n_head_kv * s.n_group * s.d_head, 2);
     for (float& x : q) x *= s.magnitude;
   }
 
+  int32_t& block_of(uint32_t position) const { return (*table)[position / kKvBlockTokens]; }
   uint64_t states_floats() const { return s.positions.size() * s.n_group * attention_state_floats(s.d_value); }
   const float* query(uint32_t row, uint32_t head_kv) const {
     return q.data() + (uint64_t(row) * s.n_head_kv + head_kv) * s.n_group * s.d_head;
@@ -75,8 +76,8 @@ struct Case {
     Guarded<uint8_t> scratch(attention_scratch(s.n_group, s.d_head, s.d_value));
     const float* rows[kAttentionRows];
     for (uint32_t r = begin; r < end; ++r) rows[r - begin] = query(r, head_kv);
-    const AttentionTile tile = {&layer,  table.data(), head_kv,     s.n_group, s.window,
-                                s.scale, s.softcap,    end - begin, rows,      s.positions.data() + begin};
+    const AttentionTile tile = {&layer,  table->data(), head_kv,     s.n_group, s.window,
+                                s.scale, s.softcap,     end - begin, rows,      s.positions.data() + begin};
     vector_kernels(isa).attention(tile, split_begin, split_end, states, scratch.data());
   }
 
@@ -121,8 +122,7 @@ struct Case {
         for (int32_t j = first; j <= p; ++j) {
           double score = 0;
           const uint64_t at =
-              (uint64_t(table[j / kKvBlockTokens]) * s.n_head_kv + head_kv) * s.d_head * kKvBlockTokens +
-              j % kKvBlockTokens;
+              (uint64_t(block_of(j)) * s.n_head_kv + head_kv) * s.d_head * kKvBlockTokens + j % kKvBlockTokens;
           for (uint32_t d = 0; d < s.d_head; ++d)
             score += double(query(r, head_kv)[g * s.d_head + d]) * read(layer.k, at + d * kKvBlockTokens, s.k_type);
           score *= s.scale;
@@ -136,8 +136,7 @@ struct Case {
         out.resize(start + s.d_value);
         for (int32_t j = first; j <= p; ++j) {
           const uint64_t at =
-              ((uint64_t(table[j / kKvBlockTokens]) * s.n_head_kv + head_kv) * kKvBlockTokens + j % kKvBlockTokens) *
-              s.d_value;
+              ((uint64_t(block_of(j)) * s.n_head_kv + head_kv) * kKvBlockTokens + j % kKvBlockTokens) * s.d_value;
           for (uint32_t d = 0; d < s.d_value; ++d)
             out[start + d] += weights[j - first] / sum * read(layer.v, at + d, s.v_type);
         }
@@ -148,7 +147,7 @@ struct Case {
   Shape s;
   std::unique_ptr<Guarded<uint8_t>> k, v;
   KvLayer layer;
-  std::vector<int32_t> table;
+  std::unique_ptr<Guarded<int32_t>> table;
   std::vector<float> q;
 };
 
@@ -263,15 +262,14 @@ TEST(Attention, NoWeight) {
   uint16_t* keys = reinterpret_cast<uint16_t*>(c.layer.k);
   const auto set = [&](int32_t j) {
     for (uint32_t d = 0; d < s.d_head; ++d)
-      keys[(uint64_t(c.table[j / kKvBlockTokens]) * s.n_head_kv * s.d_head + d) * kKvBlockTokens + j % kKvBlockTokens] =
-          infinite;
+      keys[(uint64_t(c.block_of(j)) * s.n_head_kv * s.d_head + d) * kKvBlockTokens + j % kKvBlockTokens] = infinite;
   };
   for (int32_t j = 0; j < 40; ++j) set(j);
   for (const Isa isa : supported_isas()) {
     const std::vector<float> out = c.run(isa, 0);
     for (uint32_t d = 0; d < s.d_value; ++d)
-      EXPECT_EQ(out[d],
-                read(c.layer.v, (uint64_t(c.table[1]) * s.n_head_kv * kKvBlockTokens + 8) * s.d_value + d, s.v_type));
+      EXPECT_EQ(out[d], read(c.layer.v, (uint64_t(c.block_of(40)) * s.n_head_kv * kKvBlockTokens + 8) * s.d_value + d,
+                             s.v_type));
   }
   set(40);
   for (const Isa isa : supported_isas())

@@ -58,32 +58,35 @@ struct Split {
   int n_blocks;          // from there on, that rows of the tile may see
 };
 
-SIMD_FN bool wide(KvType type) { return type == KvType::f32; }
+SIMD_FN uint32_t element_bytes(KvType type) { return type == KvType::f32 ? 4 : 2; }
 
 SIMD_FN const uint8_t* k_block(const Split& split, int block) {
   const KvLayer& layer = *split.tile.layer;
   const uint64_t head = uint64_t(uint32_t(split.table[block])) * layer.n_head_kv + split.tile.head_kv;
-  return layer.k + head * layer.d_head * (kBlock * (wide(layer.k_type) ? 4 : 2));
+  return layer.k + head * layer.d_head * kBlock * element_bytes(layer.k_type);
 }
 
 SIMD_FN const uint8_t* v_block(const Split& split, int block) {
   const KvLayer& layer = *split.tile.layer;
   const uint64_t head = uint64_t(uint32_t(split.table[block])) * layer.n_head_kv + split.tile.head_kv;
-  return layer.v + head * layer.d_value * (kBlock * (wide(layer.v_type) ? 4 : 2));
+  return layer.v + head * layer.d_value * kBlock * element_bytes(layer.v_type);
 }
 
-// Line `row` (two, of floats) of a block that is read soon: each pass over keys fetches what the next pass reads, so that
-// memory is busy all the time. d_head lines are K's block, d_value lines V's.
-SIMD_FN void fetch(const uint8_t* block, bool wide, uint32_t row) {
-  if (!wide) return __builtin_prefetch(block + uint64_t(row) * 64, 0, 3);
-  __builtin_prefetch(block + uint64_t(row) * 128, 0, 3);
-  __builtin_prefetch(block + uint64_t(row) * 128 + 64, 0, 3);
+// Row `row` (a line, of floats two) of a block of 32 keys, or of as much of its values, that is read soon: each pass
+// over keys fetches what the next pass reads, so that memory is busy all the time.
+template <class T>
+SIMD_FN void fetch(const uint8_t* block, uint32_t row_bytes, uint32_t row) {
+  const uint8_t* at = block + uint64_t(row) * row_bytes;
+  __builtin_prefetch(at, 0, 3);
+  if constexpr (sizeof(T) == 4) __builtin_prefetch(at + 64, 0, 3);
 }
+
+SIMD_FN uint32_t fetch_bytes(KvType type) { return kBlock * element_bytes(type); }
 
 // Products of Q queries with the keys of one block: scores[query][key of the split].
 template <class T, int Q>
-SIMD_FN void score_block(const Queries& queries, const T* keys, uint32_t d_head, const uint8_t* next_k, const uint8_t* next_v,
-                         bool wide_v, float* scores) {
+SIMD_FN void score_block(const Queries& queries, const T* keys, uint32_t d_head, const uint8_t* next_k,
+                         const uint8_t* next_v, uint32_t v_bytes, float* scores) {
   constexpr int N = smaller(vectors_at_once(Q), kBlock / kLanes);
   const float* q[Q];
 #pragma GCC unroll 8
@@ -96,8 +99,8 @@ SIMD_FN void score_block(const Queries& queries, const T* keys, uint32_t d_head,
       for (int v = 0; v < N; ++v) sums[i][v] = set_f32(0.0f);
     const T* at = keys + lane;
     for (uint32_t d = 0; d < d_head; ++d, at += kBlock) {
-      fetch(next_k, sizeof(T) == 4, d);
-      fetch(next_v, wide_v, d);
+      fetch<T>(next_k, kBlock * sizeof(T), d);
+      fetch<T>(next_v, v_bytes, d);
       F32 k[N];
 #pragma GCC unroll 8
       for (int v = 0; v < N; ++v) k[v] = load_kv(at + v * kLanes);
@@ -122,7 +125,7 @@ __attribute__((noinline)) void score(const Split& split, const Queries& queries,
     const uint8_t* keys = k_block(split, block);
     const uint8_t* next = queries.blocks >> (block + 1) & 1 ? k_block(split, block + 1) : keys;
     score_block<T, Q>(queries, reinterpret_cast<const T*>(keys), split.tile.layer->d_head, next, v_block(split, block),
-                      wide(split.tile.layer->v_type), scores + block * kBlock);
+                      fetch_bytes(split.tile.layer->v_type), scores + block * kBlock);
   }
 }
 
@@ -200,17 +203,19 @@ SIMD_FN void mix_columns(const Split& split, const Queries& queries, const float
       }
       const T* at = reinterpret_cast<const T*>(v_block(split, block)) + uint64_t(key % kBlock) * d_value + d;
       if (range == 1) {
-        const bool wide_k = wide(split.tile.layer->k_type);
-        const uint8_t* next = block + kBlocks < split.n_blocks ? k_block(split, block + kBlocks) : k_block(split, block);
+        const uint32_t k_bytes = fetch_bytes(split.tile.layer->k_type);
+        const float* weights = p + key;
+        const uint8_t* next =
+            block + kBlocks < split.n_blocks ? k_block(split, block + kBlocks) : k_block(split, block);
         uint32_t line = d + uint32_t(key % kBlock) * N * kLanes / kBlock;
-        for (; key < end; ++key, at += d_value) {
+        for (; key < end; ++key, ++weights, at += d_value) {
 #pragma GCC unroll 4
-          for (int i = 0; i < N * kLanes / kBlock; ++i) fetch(next, wide_k, line++);
+          for (int i = 0; i < N * kLanes / kBlock; ++i) fetch<T>(next, k_bytes, line++);
 #pragma GCC unroll 8
           for (int v = 0; v < N; ++v) {
             const F32 x = kPart ? load_part(at, part) : load_kv(at + v * kLanes);
 #pragma GCC unroll 8
-            for (int i = 0; i < Q; ++i) sums[i][v] = fma(set_f32(p[i * kSplitKeys + key]), x, sums[i][v]);
+            for (int i = 0; i < Q; ++i) sums[i][v] = fma(set_f32(weights[i * kSplitKeys]), x, sums[i][v]);
           }
         }
       } else {
