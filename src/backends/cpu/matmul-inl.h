@@ -149,8 +149,9 @@ SIMD_FN void multiply_columns(const uint8_t* panel, int lane, const float* x, ui
 
 // One panel times T tokens: rows of `out` from the panel's first, n_rows (1 to 16) of them.
 template <Format F, int T, class Element>
-__attribute__((noinline)) void multiply_panel(const uint8_t* panel, const Element* acts, uint32_t stride,
-                                              uint32_t n_cols, int n_rows, float* out, uint64_t out_stride) {
+__attribute__((noinline)) KERNEL_UNSANITIZED void multiply_panel(const uint8_t* panel, const Element* acts,
+                                                                 uint32_t stride, uint32_t n_cols, int n_rows,
+                                                                 float* out, uint64_t out_stride) {
   constexpr int S = kSlicesAtOnce<T>;
   for (int lane = 0; lane < n_rows; lane += S * kLanes) {
     F32 sums[S][T];

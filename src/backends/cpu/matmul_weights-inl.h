@@ -60,7 +60,7 @@ constexpr LevelTable kMxfp4Levels(kMXFP4Levels0, kMXFP4Levels1, kMXFP4Levels2, k
 template <Format F>
 struct Weights;
 
-#define KERNEL_FN __attribute__((always_inline))
+#define KERNEL_FN __attribute__((always_inline)) KERNEL_UNSANITIZED
 
 // Formats of 32 columns a block: nibbles, perhaps one more bit, then d, perhaps m.
 template <int Max, int Zero, bool Bits, bool Mins>
