@@ -125,7 +125,8 @@ Result<Generation> Conversation::answer(const SampleParams& params, uint32_t max
   ARGENT_LET(Generation generation, generate(*engine_, sequence_, ids, params, options, sink));
   computed_ = Computed{rendered.text, generation.text, ids};
   computed_->tokens.insert(computed_->tokens.end(), generation.tokens.begin(), generation.tokens.end());
-  messages_.push_back({{"role", "assistant"}, {"content", generation.text}});
+  const bool nothing = generation.stop == Stop::interrupted && generation.tokens.empty();
+  if (!nothing) messages_.push_back({{"role", "assistant"}, {"content", generation.text}});
   return generation;
 }
 

@@ -28,7 +28,8 @@ class Conversation {
 
   // Lets the model answer the messages as they stand, the last being the user's, and adds the answer to them. What an
   // earlier answer computed is used again, the tokens of the answer being those that the model drew, not those that its
-  // text would be cut into. On an error, also when the context has no room, the messages stay as they are.
+  // text would be cut into. On an error, also when the context has no room, the messages stay as they are; so they do when
+  // Ctrl-C came before the first token.
   Result<Generation> answer(const SampleParams& params, uint32_t max_tokens, const std::function<Status(std::string_view)>& sink);
 
   // An array as OpenAI has it. A system message is the first.
