@@ -1,7 +1,5 @@
 #include "reference/backend.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -9,6 +7,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/system_memory.h"
 #include "graph/step_check.h"
 #include "reference/ops.h"
 #include "sample/params.h"
@@ -21,8 +20,7 @@ class Buffer {
  public:
   Status allocate(uint64_t bytes, bool poison, std::string_view what) {
     data_.reset();
-    data_.reset(static_cast<uint8_t*>(
-        bytes > SIZE_MAX / 2 ? nullptr : std::aligned_alloc(64, align_up(std::max<uint64_t>(bytes, 1), 64))));
+    data_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, align_up(std::max<uint64_t>(bytes, 1), 64))));
     if (!data_) return fail(Code::out_of_memory, "reference: no {} bytes for the {}", bytes, what);
     size_ = bytes;
     if (poison) fill_nan();
@@ -53,11 +51,10 @@ class ReferenceBackend final : public Backend {
   Kernel find(const Graph&, const Node&) const override { return {true, {}}; }
 
   BackendCaps caps() const override {
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     return {"reference",
             fmt::format("reference, {} threads, {} activations", pool_.n_threads(),
                         options_.activations == ActivationMode::native ? "native" : "f32"),
-            pages > 0 && page > 0 ? uint64_t(pages) * uint64_t(page) : 0};
+            available_memory()};
   }
   uint64_t weight_bytes(const Graph&, ValueId) const override { return 0; }
   uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const override {
@@ -136,6 +133,14 @@ Status ReferenceBackend::allocate(const KvLayout& layout, const MemoryNeed& need
   if (need.group_blocks.size() != layout.windows.size())
     return fail(Code::internal, "reference: blocks of {} layer groups, the model has {}", need.group_blocks.size(),
                 layout.windows.size());
+  // Asked before malloc, which promises what the system does not have.
+  std::optional<uint64_t> wanted = need.arena_bytes;
+  for (size_t i = 0; wanted && i < layout.layers.size(); ++i)
+    wanted = checked_add(*wanted, kv_bytes(layout.layers[i], need.group_blocks[layout.group_of_layer[i]]));
+  const uint64_t available = available_memory();
+  if (!wanted || (available && *wanted > available))
+    return fail(Code::out_of_memory, "reference: the KV cache and the arena want {} bytes, {} are available",
+                wanted.value_or(UINT64_MAX), available);
   plans_.clear();
   layout_ = layout;
   group_blocks_ = need.group_blocks;

@@ -26,7 +26,7 @@ class StepCheck : public testing::Test {
   }
   PlanId compile(const PlanKey& key) {
     const KernelTable* device = backend_.get();
-    auto plan = make_plan(key.all_rows ? graph_ : *on_output_rows(graph_), key, {&device, 1});
+    auto plan = make_plan(graph_, key, {&device, 1});
     EXPECT_TRUE(plan) << plan.error().message;
     if (plans_.empty()) {
       EXPECT_TRUE(backend_->allocate(kv_layout(graph_), {1 << 20, {4, 4}}));

@@ -383,8 +383,8 @@ TEST(Reference, FusedIsTheCompositionOfItsParts) {
       EXPECT_TRUE(fused.count(op)) << info(op).name;
 
     const BackendOptions options = backend_options(mode, KvType::f16, 2);
-    const auto parts = Runner::create(*graph, options, make_poisoned_reference, {.model = true});
-    const auto whole = Runner::create(*graph, options, make_poisoned_reference, {.model = true, .fuse = true});
+    const auto parts = Runner::create(*graph, options, make_poisoned_reference, {});
+    const auto whole = Runner::create(*graph, options, make_poisoned_reference, {.fuse = true});
     ASSERT_TRUE(parts && whole);
     for (const StepSpec& spec : chat) {
       const auto a = (*whole)->step(spec), c = (*parts)->step(spec);
