@@ -267,7 +267,7 @@ TEST(Encode, RoundTrip) {
         EXPECT_EQ(got, text.empty() ? "" : " " + text);
       }
       got = bytes_of(*bpe, bpe->encode(text, {.add_bos = false, .parse_special = special}));
-      if (is_valid_utf8(text)) EXPECT_EQ(got, text);
+      EXPECT_TRUE(got == text || !is_valid_utf8(text)) << text;
       EXPECT_TRUE(is_valid_utf8(got));
     }
   }
@@ -281,9 +281,9 @@ TEST(Models, RoundTrip) {
     for (int i = 0; i < 2000; ++i) {
       std::string text;
       for (uint32_t n = rng() % 12; n > 0; --n) {
-        const uint32_t kinds[] = {0x20 + rng() % 0x5F,    9 + rng() % 2,           0x80 + rng() % 0x700,
-                                  0x800 + rng() % 0xD000, 0xE000 + rng() % 0x2000, 0x10000 + rng() % 0x30000};
-        append_utf8(kinds[rng() % 6], text);
+        const unsigned long kinds[] = {0x20 + rng() % 0x5F,    9 + rng() % 2,           0x80 + rng() % 0x700,
+                                       0x800 + rng() % 0xD000, 0xE000 + rng() % 0x2000, 0x10000 + rng() % 0x30000};
+        append_utf8(uint32_t(kinds[rng() % 6]), text);
         if (rng() % 3 == 0) text += ' ';
       }
       const auto ids = tokenizer->encode(text, {.add_bos = false, .parse_special = false});

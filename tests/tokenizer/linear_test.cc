@@ -113,7 +113,7 @@ TEST(Linear, NestedSpecialTokens) {
     const std::string text = repeated(unit, 1 << 20);
     for (const bool special : {true, false}) {
       const double t = seconds([&] { tokenizer->encode(text, {.add_bos = false, .parse_special = special}); });
-      if (!kSanitized) EXPECT_LT(t, 0.5) << unit << special;
+      EXPECT_TRUE(kSanitized || t < 0.5) << unit << special << t;
     }
   }
 }
@@ -175,7 +175,7 @@ TEST(Linear, LoadsFast) {
     if (!file) GTEST_SKIP() << "ARGENT_MODELS has no " << name;
     double best = 1e9;
     for (int i = 0; i < 5; ++i) best = std::min(best, seconds([&] { EXPECT_TRUE(bool(Tokenizer::load(*file))); }));
-    if (!kSanitized) EXPECT_LT(best, bound) << name;
+    EXPECT_TRUE(kSanitized || best < bound) << name << best;
     fmt::print("{}: loads in {:.1f} ms\n", name, best * 1e3);
   }
 }
