@@ -306,17 +306,21 @@ TEST(Vector, KvStoreRoundsAsHalf) {
 }
 
 TEST(Vector, KvStoreWritesItsSlotOnly) {
-  for (const auto& [n_head_kv, d_head, d_value] : {std::array{1u, 64u, 64u}, {3u, 65u, 47u}, {2u, 1u, 3u}})
+  struct Shape {
+    uint32_t n_head_kv, d_head, d_value;
+  };
+  for (const Shape s : {Shape{1, 64, 64}, {3, 65, 47}, {2, 1, 3}})
     for (const KvType k_type : {KvType::f16, KvType::f32})
       for (const KvType v_type : {KvType::f16, KvType::f32})
         for (const Isa isa : supported_isas()) {
           const uint32_t n_blocks = 3, block = 2, slot = 31;
           const uint32_t k_bytes = kv_element_bytes(k_type), v_bytes = kv_element_bytes(v_type);
-          Guarded<uint8_t> k(n_blocks * kKvBlockTokens * n_head_kv * d_head * k_bytes, 0xa5);
-          Guarded<uint8_t> v(n_blocks * kKvBlockTokens * n_head_kv * d_value * v_bytes, 0xa5);
-          const std::vector<float> x = random_floats(n_head_kv * d_head, 1), u = random_floats(n_head_kv * d_value, 2);
-          vector_kernels(isa).kv_store({k.data(), v.data(), k_type, v_type, n_head_kv, d_head, d_value}, block, slot,
-                                       x.data(), u.data());
+          Guarded<uint8_t> k(n_blocks * kKvBlockTokens * s.n_head_kv * s.d_head * k_bytes, 0xa5);
+          Guarded<uint8_t> v(n_blocks * kKvBlockTokens * s.n_head_kv * s.d_value * v_bytes, 0xa5);
+          const std::vector<float> x = random_floats(s.n_head_kv * s.d_head, 1),
+                                   u = random_floats(s.n_head_kv * s.d_value, 2);
+          vector_kernels(isa).kv_store({k.data(), v.data(), k_type, v_type, s.n_head_kv, s.d_head, s.d_value}, block,
+                                       slot, x.data(), u.data());
           const auto check = [&](const Guarded<uint8_t>& pool, uint64_t n, KvType type, auto&& value_at) {
             for (uint64_t i = 0; i < n; ++i) {
               uint32_t bits = 0;
@@ -328,15 +332,17 @@ TEST(Vector, KvStoreWritesItsSlotOnly) {
               ASSERT_EQ(bits, want) << i;
             }
           };
-          check(k, uint64_t(n_blocks) * kKvBlockTokens * n_head_kv * d_head, k_type, [&](uint64_t i) {
-            const uint64_t token = i % kKvBlockTokens, d = i / kKvBlockTokens % d_head,
-                           h = i / kKvBlockTokens / d_head % n_head_kv;
-            return token == slot && i / kKvBlockTokens / d_head / n_head_kv == block ? &x[h * d_head + d] : nullptr;
+          check(k, uint64_t(n_blocks) * kKvBlockTokens * s.n_head_kv * s.d_head, k_type, [&](uint64_t i) {
+            const uint64_t token = i % kKvBlockTokens, d = i / kKvBlockTokens % s.d_head,
+                           h = i / kKvBlockTokens / s.d_head % s.n_head_kv;
+            return token == slot && i / kKvBlockTokens / s.d_head / s.n_head_kv == block ? &x[h * s.d_head + d]
+                                                                                         : nullptr;
           });
-          check(v, uint64_t(n_blocks) * kKvBlockTokens * n_head_kv * d_value, v_type, [&](uint64_t i) {
-            const uint64_t d = i % d_value, token = i / d_value % kKvBlockTokens,
-                           h = i / d_value / kKvBlockTokens % n_head_kv;
-            return token == slot && i / d_value / kKvBlockTokens / n_head_kv == block ? &u[h * d_value + d] : nullptr;
+          check(v, uint64_t(n_blocks) * kKvBlockTokens * s.n_head_kv * s.d_value, v_type, [&](uint64_t i) {
+            const uint64_t d = i % s.d_value, token = i / s.d_value % kKvBlockTokens,
+                           h = i / s.d_value / kKvBlockTokens % s.n_head_kv;
+            return token == slot && i / s.d_value / kKvBlockTokens / s.n_head_kv == block ? &u[h * s.d_value + d]
+                                                                                          : nullptr;
           });
         }
 }
