@@ -42,7 +42,7 @@ class CpuBackend final : public Backend {
   CpuBackend(const BackendOptions& options, Isa isa)
       : options_(options), isa_(isa), pool_({.n_threads = options.n_threads, .pin = false}), matmul_(matmul_kernels(isa)), vector_(vector_kernels(isa)) {}
 
-  std::string_view device_name() const override { return "cpu"; }
+  std::string device_name() const override { return "cpu"; }
 
   Kernel find(const Graph& graph, const Node& node) const override {
     for (ValueId id : node.inputs) {

@@ -116,7 +116,7 @@ void run_copy(const Run& run, const Task& task, uint32_t thread) {
 
 // Sampling: a row is one thread's work (sample/chain.h holds the arithmetic).
 sample::Candidates candidates(float* base, uint32_t r, uint32_t n_vocab) {
-  return sample::Candidates(reinterpret_cast<uint8_t*>(base) + uint64_t(r) * sample::candidate_row_bytes(n_vocab));
+  return sample::Candidates(reinterpret_cast<uint8_t*>(base) + uint64_t(r) * sample::candidates_bytes(n_vocab));
 }
 
 void run_penalize(const Run& run, const Task& task, uint32_t thread) {
