@@ -159,7 +159,7 @@ Result<std::vector<ByteRange>> split_spaces(Interp& interp, const std::string& s
       ARGENT_TRY(step());
       size_t begin = i;
       if (limit-- == 0) {
-        words.push_back({begin, stripped(s, nullptr, false, true).end});
+        words.push_back({begin, s.size()});  // with the whitespace at its end
         return words;
       }
       skip(false);
@@ -179,7 +179,7 @@ Result<std::vector<ByteRange>> split_spaces(Interp& interp, const std::string& s
     ARGENT_TRY(step());
     size_t word_end = end;
     if (limit-- == 0) {
-      words.push_back({stripped(s, nullptr, true, false).begin, word_end});
+      words.push_back({0, word_end});
       break;
     }
     skip(false);

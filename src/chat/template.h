@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;  // keeps the order of keys, which tojson s
 struct TemplateLimits {
   size_t source_bytes = 1 << 20;  // length of the template itself
   uint32_t nesting = 100;         // parser: blocks in blocks, parentheses in parentheses, and chains of operators
-  uint64_t steps = 50'000'000;    // nodes evaluated, items visited, and one more for each 64 bytes copied
+  uint64_t steps = 20'000'000;    // nodes evaluated, items visited, and one more for each 64 bytes copied
   uint32_t depth = 400;        // evaluator: nodes inside nodes, through macro calls too (each takes < 1 KiB of stack)
   uint32_t value_depth = 200;  // lists in lists, dicts in dicts
   size_t memory_bytes = 256u << 20;  // strings and containers alive at one time

@@ -401,9 +401,17 @@ void append_string_repr(Text& out, const Text& text, bool from_input) {
 
 namespace {
 
-Status append_items(Text& out, const std::vector<Value>& items, Meter& meter, bool from_input, uint32_t depth);
+// The namespaces that are being written: one inside of itself shows as dots, like a dict in Python.
+struct Open {
+  const Object* space = nullptr;
+  const Open* outer = nullptr;
+  bool holds(const Object* object) const { return space == object || (outer && outer->holds(object)); }
+};
 
-Status append_repr_at(Text& out, const Value& v, Meter& meter, bool from_input, uint32_t depth) {
+Status append_items(Text& out, const std::vector<Value>& items, Meter& meter, bool from_input, uint32_t depth,
+                    const Open& open);
+
+Status append_repr_at(Text& out, const Value& v, Meter& meter, bool from_input, uint32_t depth, const Open& open) {
   if (depth > meter.limits().value_depth) {
     return fail(Code::invalid, "values are nested more than {} deep", meter.limits().value_depth);
   }
@@ -437,7 +445,7 @@ Status append_repr_at(Text& out, const Value& v, Meter& meter, bool from_input, 
       from_input = from_input || v.as<SequenceObject>().from_input;
       bool list = v.is(Kind::list);
       out.append(list ? "[" : "(", from_input);
-      ARGENT_TRY(append_items(out, v.items(), meter, from_input, depth));
+      ARGENT_TRY(append_items(out, v.items(), meter, from_input, depth, open));
       out.append(list ? "]" : v.items().size() == 1 ? ",)" : ")", from_input);
       return {};
     }
@@ -447,9 +455,9 @@ Status append_repr_at(Text& out, const Value& v, Meter& meter, bool from_input, 
       out.append("{", from_input);
       for (size_t i = 0; i < dict.entries.size(); ++i) {
         if (i) out.append(", ", from_input);
-        ARGENT_TRY(append_repr_at(out, dict.entries[i].first, meter, from_input, depth + 1));
+        ARGENT_TRY(append_repr_at(out, dict.entries[i].first, meter, from_input, depth + 1, open));
         out.append(": ", from_input);
-        ARGENT_TRY(append_repr_at(out, dict.entries[i].second, meter, from_input, depth + 1));
+        ARGENT_TRY(append_repr_at(out, dict.entries[i].second, meter, from_input, depth + 1, open));
       }
       out.append("}", from_input);
       return {};
@@ -473,23 +481,29 @@ Status append_repr_at(Text& out, const Value& v, Meter& meter, bool from_input, 
         if (i) out.append(", ", from_input);
         if (view.which == ViewObject::items) {
           out.append("(", from_input);
-          ARGENT_TRY(append_items(out, {key, value}, meter, from_input, depth));
+          ARGENT_TRY(append_items(out, {key, value}, meter, from_input, depth, open));
           out.append(")", from_input);
         } else {
-          ARGENT_TRY(append_repr_at(out, view.which == ViewObject::keys ? key : value, meter, from_input, depth + 1));
+          ARGENT_TRY(
+              append_repr_at(out, view.which == ViewObject::keys ? key : value, meter, from_input, depth + 1, open));
         }
       }
       out.append("])", from_input);
       return {};
     }
     case Kind::space: {
+      if (open.holds(v.object())) {
+        out.append("<Namespace {...}>");
+        return {};
+      }
       out.append("<Namespace {");
+      Open inner{v.object(), &open};
       const auto& attributes = v.as<SpaceObject>().attributes;
       for (size_t i = 0; i < attributes.size(); ++i) {
         if (i) out.append(", ");
         append_string_repr(out, Text(attributes[i].first));
         out.append(": ");
-        ARGENT_TRY(append_repr_at(out, attributes[i].second, meter, from_input, depth + 1));
+        ARGENT_TRY(append_repr_at(out, attributes[i].second, meter, from_input, depth + 1, inner));
       }
       out.append("}>");
       return {};
@@ -500,10 +514,11 @@ Status append_repr_at(Text& out, const Value& v, Meter& meter, bool from_input, 
   }
 }
 
-Status append_items(Text& out, const std::vector<Value>& items, Meter& meter, bool from_input, uint32_t depth) {
+Status append_items(Text& out, const std::vector<Value>& items, Meter& meter, bool from_input, uint32_t depth,
+                    const Open& open) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (i) out.append(", ", from_input);
-    ARGENT_TRY(append_repr_at(out, items[i], meter, from_input, depth + 1));
+    ARGENT_TRY(append_repr_at(out, items[i], meter, from_input, depth + 1, open));
   }
   return {};
 }
@@ -511,7 +526,7 @@ Status append_items(Text& out, const std::vector<Value>& items, Meter& meter, bo
 }  // namespace
 
 Status append_repr(Text& out, const Value& v, Meter& meter, bool from_input) {
-  return append_repr_at(out, v, meter, from_input, 0);
+  return append_repr_at(out, v, meter, from_input, 0, Open());
 }
 
 Result<Text> to_text(const Value& v, Meter& meter) {
