@@ -184,6 +184,39 @@ TEST_P(EveryFormat, HostileBytesGiveTheSameOutputsEverywhere) {
   }
 }
 
+// The greatest and least quants against activations of +127 and -127: sums of 16-bit products must not saturate.
+TEST_P(EveryFormat, ExtremeQuantsAreExact) {
+  const Format format = GetParam();
+  if (!quantized(format)) return;
+  const uint32_t n_cols = 256;
+  Case c(format, n_cols);
+  const Halves halves = halves_of(format);
+  for (const int byte : {0x00, 0x7f, 0x80, 0xff}) {
+    std::memset(c.rows.data(), byte, row_bytes(format, n_cols));
+    for (uint64_t b = 0; b < row_bytes(format, n_cols); b += info(format).bytes) {
+      const uint16_t one = float_to_half(1.0f);
+      if (halves.d >= 0) std::memcpy(c.rows.data() + b + halves.d, &one, 2);
+      if (halves.m >= 0) std::memcpy(c.rows.data() + b + halves.m, &one, 2);
+      if (format == Format::mxfp4) c.rows[b] = 127;
+    }
+    std::vector<uint8_t> packed(packed_bytes(format, 1, n_cols));
+    pack_panels(format, c.rows.data(), 1, n_cols, 0, 1, packed.data());
+    for (const float value : {1.0f, -1.0f}) {
+      const std::vector<float> x(n_cols, value);
+      const std::vector<QuantGroup> acts(n_cols / kGroup, reference_group(x.data()));
+      const Output want = reference_q8(format, c.rows.data(), n_cols, acts.data());
+      for (const Isa isa : supported_isas()) {
+        const float got =
+            multiply(matmul_kernels(isa), Activations::q8, {format, 1, n_cols, packed.data()}, x.data(), 1, 0, 1)[0];
+        if (isa == Isa::baseline)
+          EXPECT_NEAR(got, want.value, kUnfusedTolerance * want.magnitude) << info(format).name << " " << byte;
+        else
+          EXPECT_TRUE(same(got, want.value)) << info(format).name << " " << isa_name(isa) << " " << byte;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, EveryFormat, testing::ValuesIn(all_formats()),
                          [](const auto& test) { return std::string(argent::info(test.param).name); });
 
