@@ -283,7 +283,9 @@ Result<Value> Interp::item(const Value& v, const Value& key) {
     if (own) return std::move(*own);
     return make_undefined(no_attribute(v, name.substr(0, 100)));
   }
-  return make_undefined(fmt::format("'{} object' has no such element", type_name(v)));
+  Text shown;
+  ARGENT_TRY(append_repr(shown, key, meter_));
+  return make_undefined(fmt::format("'{} object' has no element {}", type_name(v), shown.bytes().substr(0, 100)));
 }
 
 bool Interp::iterable(const Value& v) const {

@@ -3,9 +3,10 @@
 
     jinja_test.py PROBE [--seed N] [--count N] [--keep N]
 
-PROBE is the program argent_template_probe. Compared are: the templates of templates/ with the conversations beside them,
-the chat template inside SmolLM2 when ARGENT_MODELS has the file, and --count random templates from --seed on. An error
-on both sides counts as agreement; what argent refuses as unsupported is counted apart and may only be a few in a hundred.
+PROBE is the program argent_template_probe. Compared are: the templates of templates/ and the built-in ones with the
+conversations beside them, the chat template inside SmolLM2 when ARGENT_MODELS has the file, and --count random templates
+from --seed on. An error on both sides counts as agreement; what argent refuses as unsupported is counted apart and may
+only be a few in a hundred.
 """
 
 import argparse
@@ -105,15 +106,19 @@ def actual(probe, cases):
     return [json.loads(line) for line in done.stdout.decode().splitlines()]
 
 
-def corpus():
-    """Every template of templates/ with every conversation of its kind, with and without a generation prompt."""
+def corpus(probe):
+    """Every template of templates/ and every built-in one with every conversation, with and without a generation prompt."""
     folder = Path(__file__).parent / "templates"
     conversations = json.loads((folder / "conversations.json").read_text())
-    for path in sorted(folder.glob("*.jinja")):
+    templates = {path.name: path.read_text() for path in sorted(folder.glob("*.jinja"))}
+    builtins = ["chatml", "llama3", "gemma", "mistral"]
+    for name, got in zip(builtins, actual(probe, [{"builtin": b} for b in builtins])):
+        templates[f"the built-in {name}"] = got["text"]
+    for template_name, template in templates.items():
         for name, conversation in conversations.items():
             for prompt in (False, True):
                 context = {"bos_token": "<s>", "eos_token": "</s>", "add_generation_prompt": prompt, **conversation}
-                yield f"{path.name} with {name}", {"template": path.read_text(), "context": context}
+                yield f"{template_name} with {name}", {"template": template, "context": context}
 
 
 def model_template():
@@ -136,7 +141,7 @@ def main():
     warnings.simplefilter("ignore")
     env = environment()
 
-    named = list(corpus())
+    named = list(corpus(args.probe))
     if template := model_template():
         named += [("SmolLM2's own", {"template": template, "context": c["context"]}) for _, c in named[:40]]
     named += [(f"seed {args.seed + i}", jinja_cases.case(args.seed + i)) for i in range(args.count)]

@@ -1,10 +1,10 @@
 // Renders templates for tests: reads JSON lines {"template": ..., "context": {...}} on stdin and writes JSON lines
-// {"text": ..., "input": [[begin, end], ...]} or {"error": ..., "when": "parse" | "render"}. strftime_now sees the
-// 5 March 2024, 14:07:09 (a Tuesday).
+// {"text": ..., "input": [[begin, end], ...]} or {"error": ..., "when": "parse" | "render"}. {"builtin": NAME} gives
+// the text of a built-in template. strftime_now sees the 5 March 2024, 14:07:09 (a Tuesday).
 #include <iostream>
 #include <string>
 
-#include "chat/template.h"
+#include "chat/chat.h"
 
 namespace {
 
@@ -12,6 +12,11 @@ argent::Json answer(const argent::Json& request) {
   auto failed = [](const argent::Error& e, const char* when) {
     return argent::Json{{"error", e.message}, {"when", when}, {"unsupported", e.code == argent::Code::unsupported}};
   };
+  if (request.contains("builtin")) {
+    auto format = argent::ChatFormat::builtin(request["builtin"].get<std::string>(), {});
+    if (!format) return failed(format.error(), "parse");
+    return {{"text", format->chat_template().source()}};
+  }
   auto parsed = argent::Template::parse(request.at("template").get<std::string>(), "template");
   if (!parsed) return failed(parsed.error(), "parse");
   argent::RenderOptions options;
@@ -36,7 +41,8 @@ int main() {
   std::ios::sync_with_stdio(false);
   for (std::string line; std::getline(std::cin, line);) {
     auto request = argent::Json::parse(line, nullptr, false);
-    if (request.is_discarded() || !request.contains("template") || !request.contains("context")) {
+    if (request.is_discarded() ||
+        !(request.contains("builtin") || (request.contains("template") && request.contains("context")))) {
       std::cerr << "not a request: " << line << "\n";
       return 2;
     }
