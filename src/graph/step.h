@@ -26,7 +26,8 @@ struct StepSequence {
   uint32_t slot = 0;                   // where the device keeps what this sequence sampled last
   // Block tables, one a layer group: logical block -> block of the pool, -1 where the window has passed.
   std::vector<std::span<const int32_t>> tables;
-  std::span<const int32_t> recent;     // the tokens before the sampled one, for penalties
+  // The tokens up to and with the sequence's last row, for penalties; an earlier row sees those up to its own.
+  std::span<const int32_t> recent;
 };
 
 struct Step {

@@ -150,7 +150,7 @@ class CpuBackend final : public Backend {
     resolve_tokens(step);
     const uint32_t n_tokens = uint32_t(step.tokens.size());
     const uint32_t n_outputs = list.plan.key.all_rows ? n_tokens : uint32_t(step.output_rows.size());
-    const Run run{step, pool_, matmul_, vector_, tokens_, n_tokens, n_outputs};
+    const Run run{step, pool_, matmul_, vector_, tokens_, last_sampled_, n_tokens, n_outputs};
     if (profile_on_) run_profiled(list, run);
     else
       pool_.run([&](uint32_t thread) {

@@ -58,6 +58,7 @@ struct Run {
   const MatmulKernels& matmul;
   const VectorKernels& vector;
   const std::vector<int32_t>& token_ids;  // of the step, sampled ones resolved
+  const std::vector<int32_t>& slots;      // what each slot sampled last
   uint32_t n_tokens, n_outputs;
 
   uint32_t count(Rows rows) const { return rows == Rows::tokens ? n_tokens : n_outputs; }
