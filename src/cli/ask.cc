@@ -43,12 +43,14 @@ Result<std::string> AskCommand::question() {
   if (from_stdin || (!no_stdin && stdin_is_piped())) {
     pollfd waiting{STDIN_FILENO, POLLIN, 0};
     if (!from_stdin && ::poll(&waiting, 1, 2000) == 0)
-      fmt::print(stderr, "argent: waiting for the end of standard input, which is no terminal (--no-stdin leaves it alone)\n");
+      fmt::print(stderr,
+                 "argent: waiting for the end of standard input, which is no terminal (--no-stdin leaves it alone)\n");
     ARGENT_LET(piped, read_stdin());
     while (piped.ends_with('\n')) piped.pop_back();
     if (!piped.empty() || from_stdin) parts.push_back(std::move(piped));
   }
-  if (parts.empty()) return fail(Code::invalid, "nothing to ask; argent ask \"TEXT\", -f FILE, or text on standard input");
+  if (parts.empty())
+    return fail(Code::invalid, "nothing to ask; argent ask \"TEXT\", -f FILE, or text on standard input");
   return fmt::format("{}", fmt::join(parts, "\n\n"));
 }
 
@@ -77,7 +79,8 @@ Status AskCommand::run() {
   if (!chat.quiet) fmt::print(stderr, "{}\n", statistics_line(generation));
   if (chat.profile) fmt::print(stderr, "{}", profile_text(*engine));
   if (generation.stop == Stop::context)
-    fmt::print(stderr, "argent: the context of {} positions is full, the answer is cut off; --ctx gives more\n", engine->n_ctx());
+    fmt::print(stderr, "argent: the context of {} positions is full, the answer is cut off; --ctx gives more\n",
+               engine->n_ctx());
   if (generation.stop == Stop::interrupted) return fail(Code::cancelled, "stopped");
   return {};
 }
@@ -86,24 +89,28 @@ Status AskCommand::run() {
 
 void add_ask(CLI::App& root) {
   auto command = std::make_shared<AskCommand>();
-  CLI::App* app = add_command(
-      root, "ask", "ask a model one question",
-      "The answer goes to stdout as it comes, statistics to stderr. What is piped in, and the files of -f, stand behind TEXT.\n"
-      "A single argument is TEXT, or MODEL with --stdin.\n\n"
-      "Examples:\n"
-      "  argent ask \"Why is the sky blue?\"\n"
-      "  cat notes.txt | argent ask \"Summarise\"\n"
-      "  argent ask model.gguf \"Find the bug\" -f main.c -f util.c --system \"You are terse.\"\n"
-      "  argent ask -m model.gguf \"A name for a cat\" --temp 1.2 --seed 7 -n 16\n"
-      "  argent ask \"Capital of France?\" --temp 0 --json | jq -r .answer",
-      [command] { return command->run(); });
+  CLI::App* app =
+      add_command(root, "ask", "ask a model one question",
+                  "The answer goes to stdout as it comes, statistics to stderr. What is piped in, and the files of -f, "
+                  "stand behind TEXT.\n"
+                  "A single argument is TEXT, or MODEL with --stdin.\n\n"
+                  "Examples:\n"
+                  "  argent ask \"Why is the sky blue?\"\n"
+                  "  cat notes.txt | argent ask \"Summarise\"\n"
+                  "  argent ask model.gguf \"Find the bug\" -f main.c -f util.c --system \"You are terse.\"\n"
+                  "  argent ask -m model.gguf \"A name for a cat\" --temp 1.2 --seed 7 -n 16\n"
+                  "  argent ask \"Capital of France?\" --temp 0 --json | jq -r .answer",
+                  [command] { return command->run(); });
   command->positionals.add(*app, true);
   command->model.add(*app, true);
   command->chat.add(*app);
-  app->add_option("-f,--file", command->files, "a file that belongs to the question, repeatable")->allow_extra_args(false);
-  app->add_flag("--stdin", command->from_stdin, "the question comes from standard input alone: a single argument is MODEL");
+  app->add_option("-f,--file", command->files, "a file that belongs to the question, repeatable")
+      ->allow_extra_args(false);
+  app->add_flag("--stdin", command->from_stdin,
+                "the question comes from standard input alone: a single argument is MODEL");
   app->add_flag("--no-stdin", command->no_stdin, "leave standard input alone");
-  app->add_option("--activations", command->model.activations, "native (int8, as the kernels) or f32")->capture_default_str();
+  app->add_option("--activations", command->model.activations, "native (int8, as the kernels) or f32")
+      ->capture_default_str();
   command->sampling.add(*app);
 }
 

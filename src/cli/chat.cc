@@ -6,6 +6,7 @@
 #include "base/switches.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
+#include "cli/json_input.h"
 #include "cli/line_editor.h"
 #include "cli/profile.h"
 #include "gguf/output_file.h"
@@ -27,8 +28,10 @@ constexpr std::string_view kHelp =
     "  /set               their values\n"
     "  /stats             tokens and times so far\n"
     "  /quit              leave, as Ctrl-D does\n"
-    "A \\ at the end of a line or Alt-Enter goes on in a new line; \"\"\" opens and closes a block of lines; // begins a\n"
-    "message with a slash. Up and down bring earlier messages back. Ctrl-C stops an answer, twice at the prompt leaves.\n";
+    "A \\ at the end of a line or Alt-Enter goes on in a new line; \"\"\" opens and closes a block of lines; // begins "
+    "a\n"
+    "message with a slash. Up and down bring earlier messages back. Ctrl-C stops an answer, twice at the prompt "
+    "leaves.\n";
 
 std::string history_path() {
   std::string folder = environment("XDG_STATE_HOME");
@@ -113,7 +116,8 @@ Status Session::run() {
   Engine& engine = conversation_.engine();
   if (editor_.interactive())
     tell(fmt::format("{}, {} positions of context, {}. /help lists the commands, Ctrl-D leaves.",
-                     engine.model().name.empty() ? engine.file().path() : terminal_text(engine.model().name), engine.n_ctx(), engine.backend().caps().description));
+                     engine.model().name.empty() ? engine.file().path() : terminal_text(engine.model().name),
+                     engine.n_ctx(), engine.backend().caps().description));
   bool warned = false;
   while (!leaves_) {
     ARGENT_LET(const LineEditor::Line line, editor_.read("> "));
@@ -159,7 +163,8 @@ Status Session::answer() {
   if (!written) return written;
   if (!result) {
     Error error = result.error();
-    if (const auto n = conversation_.n_tokens(); n && *n >= conversation_.engine().n_ctx()) error.message += "; /undo or /clear makes room, --ctx N gives more";
+    if (const auto n = conversation_.n_tokens(); n && *n >= conversation_.engine().n_ctx())
+      error.message += "; /undo or /clear makes room, --ctx N gives more";
     tell(error);
     return {};
   }
@@ -176,7 +181,10 @@ Status Session::answer() {
   }
   if (g.stop == Stop::interrupted) tell("[stopped]");
   if (g.stop == Stop::context)
-    tell(fmt::format("argent: the context of {} positions is full and the answer cut off; /undo or /clear makes room, --ctx N gives more", conversation_.engine().n_ctx()));
+    tell(
+        fmt::format("argent: the context of {} positions is full and the answer cut off; /undo or /clear makes room, "
+                    "--ctx N gives more",
+                    conversation_.engine().n_ctx()));
   if (!command_.chat.quiet) tell(colour_ ? "\033[2m" + statistics_line(g) + "\033[0m" : statistics_line(g));
   if (command_.chat.profile) fmt::print(stderr, "{}", profile_text(conversation_.engine()));
   return {};
@@ -231,7 +239,8 @@ Status Session::command(std::string_view line) {
   } else if (name == "/stats") {
     show_stats();
   } else {
-    tell(fail(Code::invalid, "{}: no such command; /help lists them, // begins a message with a slash", terminal_text(name)));
+    tell(fail(Code::invalid, "{}: no such command; /help lists them, // begins a message with a slash",
+              terminal_text(name)));
   }
   return {};
 }
@@ -268,7 +277,8 @@ Status Session::edit(std::string_view rest) {
 Status Session::save(const std::string& path, bool force) {
   if (path.empty()) return fail(Code::invalid, "/save FILE: the name of a file is missing");
   std::error_code error;
-  if (!force && std::filesystem::exists(path, error)) return fail(Code::invalid, "{} exists; /save! {} replaces it", path, path);
+  if (!force && std::filesystem::exists(path, error))
+    return fail(Code::invalid, "{} exists; /save! {} replaces it", path, path);
   const Json object = {{"model", conversation_.engine().file().path()},
                        {"messages", conversation_.messages()},
                        {"sampling",
@@ -290,10 +300,10 @@ Status Session::save(const std::string& path, bool force) {
 Status Session::load(const std::string& path) {
   if (path.empty()) return fail(Code::invalid, "/load FILE: the name of a file is missing");
   ARGENT_LET(const std::string text, read_file(path));
-  Json object = Json::parse(text, nullptr, false);
-  if (object.is_discarded()) return fail(Code::invalid, "{} is not JSON", path);
+  ARGENT_LET(const Json object, parse_json(text, path));
   Json messages = object.is_object() && object.contains("messages") ? Json(object["messages"]) : object;
-  if (!messages.is_array()) return fail(Code::invalid, "{}: wanted an array of messages, or an object that has one as 'messages'", path);
+  if (!messages.is_array())
+    return fail(Code::invalid, "{}: wanted an array of messages, or an object that has one as 'messages'", path);
   ARGENT_TRY(conversation_.set_messages(std::move(messages)));
   SampleParams params = params_;
   if (object.is_object() && object.contains("sampling") && object["sampling"].is_object())
@@ -310,13 +320,16 @@ Status Session::set(std::string_view rest) {
   std::replace(name.begin(), name.end(), '-', '_');
   if (name == "temp") name = "temperature";
   if (name.empty()) {
-    tell(fmt::format("temperature {}, top_k {}, top_p {}, min_p {}, repeat_penalty {}, repeat_last_n {}, seed {}, max_tokens {}", params_.temperature, params_.top_k,
-                     params_.top_p, params_.min_p, params_.repeat_penalty, params_.repeat_last_n, params_.seed, max_tokens_));
+    tell(fmt::format(
+        "temperature {}, top_k {}, top_p {}, min_p {}, repeat_penalty {}, repeat_last_n {}, seed {}, max_tokens {}",
+        params_.temperature, params_.top_k, params_.top_p, params_.min_p, params_.repeat_penalty, params_.repeat_last_n,
+        params_.seed, max_tokens_));
     return {};
   }
   if (name == "max_tokens") {
     const auto n = number(value);
-    if (!n) return fail(Code::invalid, "max_tokens '{}': wanted a number; 0 is no limit", terminal_text(value.substr(0, 64)));
+    if (!n)
+      return fail(Code::invalid, "max_tokens '{}': wanted a number; 0 is no limit", terminal_text(value.substr(0, 64)));
     max_tokens_ = *n;
     return {};
   }
@@ -332,15 +345,16 @@ void Session::show_history() const {
   size_t n = 0;
   for (size_t i = 0; i < conversation_.n_messages(); ++i) {
     const std::string_view role = conversation_.role(i);
-    fmt::print(stderr, "{:>4} {}: {}\n", role == "user" ? fmt::format("{}", ++n) : "", terminal_text(role), terminal_text(conversation_.text(i)));
+    fmt::print(stderr, "{:>4} {}: {}\n", role == "user" ? fmt::format("{}", ++n) : "", terminal_text(role),
+               terminal_text(conversation_.text(i)));
   }
 }
 
 void Session::show_stats() const {
   const Engine& engine = conversation_.engine();
   const auto used = conversation_.n_tokens();
-  fmt::print(stderr, "{} answers; prompts {} tokens, {} of them reused, {:.2f} s; answers {} tokens, {:.2f} s", n_answers_, n_prompt_, n_reused_, prompt_seconds_,
-             n_answered_, decode_seconds_);
+  fmt::print(stderr, "{} answers; prompts {} tokens, {} of them reused, {:.2f} s; answers {} tokens, {:.2f} s",
+             n_answers_, n_prompt_, n_reused_, prompt_seconds_, n_answered_, decode_seconds_);
   if (decode_seconds_ > 0) fmt::print(stderr, ", {:.1f} tokens/s", double(n_decode_) / decode_seconds_);
   if (used) fmt::print(stderr, "; context {} of {}", *used, engine.n_ctx());
   fmt::print(stderr, "; {} steps, {} plans\n", engine.counters().steps, engine.counters().plans_built);
@@ -364,7 +378,8 @@ Status ChatCommand::run() {
 void add_chat(CLI::App& root) {
   auto command = std::make_shared<ChatCommand>();
   CLI::App* app = add_command(root, "chat", "talk with a model",
-                              "Only what is new is computed in each turn. Where stdin is no terminal each line is a message, and stdout has the\n"
+                              "Only what is new is computed in each turn. Where stdin is no terminal each line is a "
+                              "message, and stdout has the\n"
                               "answers, each with a line break; with --json, each as one line of JSON.\n\n"
                               "In the conversation:\n" +
                                   std::string(kHelp) +
@@ -377,7 +392,8 @@ void add_chat(CLI::App& root) {
   command->model.add(*app, true);
   command->chat.add(*app);
   app->add_flag("--no-history", command->no_history, "keep no history of what is typed");
-  app->add_option("--activations", command->model.activations, "native (int8, as the kernels) or f32")->capture_default_str();
+  app->add_option("--activations", command->model.activations, "native (int8, as the kernels) or f32")
+      ->capture_default_str();
   command->sampling.add(*app);
 }
 

@@ -1,5 +1,7 @@
 #include "cli/chat_format.h"
 
+#include "cli/json_input.h"
+
 namespace argent::cli {
 namespace {
 
@@ -41,7 +43,9 @@ Result<ChatFormat> load_chat_format(const gguf::File& file, const std::string& f
   ARGENT_LET(const auto own, file.find_string(kTemplateKey));
   if (own) return ChatFormat::from_source(std::string(*own), std::string(kTemplateKey), special_tokens(file));
   if (const auto name = detect(file)) return ChatFormat::builtin(*name, special_tokens(file));
-  return fail(Code::not_found, "{} has no chat template, and its vocabulary none of the known forms; --chat-template FILE gives one, or a name: {}",
+  return fail(Code::not_found,
+              "{} has no chat template, and its vocabulary none of the known forms; --chat-template FILE gives one, or "
+              "a name: {}",
               file.path(), fmt::join(ChatFormat::builtin_names(), ", "));
 }
 
@@ -65,7 +69,8 @@ std::vector<int32_t> encode_rendered(const Tokenizer& tokenizer, const Rendered&
 
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const Rendered& rendered) {
   std::vector<int32_t> ids = encode_rendered(tokenizer, rendered);
-  if (const auto bos = tokenizer.bos(); bos && tokenizer.add_bos() && (ids.empty() || ids[0] != *bos)) ids.insert(ids.begin(), *bos);
+  if (const auto bos = tokenizer.bos(); bos && tokenizer.add_bos() && (ids.empty() || ids[0] != *bos))
+    ids.insert(ids.begin(), *bos);
   return ids;
 }
 
@@ -75,8 +80,7 @@ Result<Json> parse_variables(const std::vector<std::string>& assignments) {
     const size_t equal = assignment.find('=');
     if (equal == 0 || equal == std::string::npos) return fail(Code::invalid, "--var {}: wanted NAME=JSON", assignment);
     const std::string name = assignment.substr(0, equal), text = assignment.substr(equal + 1);
-    Json value = Json::parse(text, nullptr, false);
-    if (value.is_discarded()) return fail(Code::invalid, "--var {}: '{}' is not JSON (a text stands in double quotes)", name, text);
+    ARGENT_LET(Json value, parse_json(text, "--var " + name));
     variables[name] = std::move(value);
   }
   return variables;

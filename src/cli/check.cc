@@ -27,18 +27,23 @@ std::vector<std::string> unsupported_parts(const gguf::File& file, const std::st
   std::map<std::string_view, uint64_t> formats;
   for (const gguf::Tensor& tensor : file.tensors())
     if (!tensor.format->format) ++formats[tensor.format->name];
-  for (const auto& [name, count] : formats) out.push_back(fmt::format("tensor type {} ({} tensor{})", name, count, count == 1 ? "" : "s"));
+  for (const auto& [name, count] : formats)
+    out.push_back(fmt::format("tensor type {} ({} tensor{})", name, count, count == 1 ? "" : "s"));
   // The tensor types are said; what else is wrong with a model is asked when they are not the reason.
   if (formats.empty())
-    if (const Result<Model> built = build_model(file); !built && built.error().code == Code::unsupported) note(built.error());
-  if (const auto tokenizer = Tokenizer::load(file); !tokenizer && tokenizer.error().code == Code::unsupported) note(tokenizer.error());
+    if (const Result<Model> built = build_model(file); !built && built.error().code == Code::unsupported)
+      note(built.error());
+  if (const auto tokenizer = Tokenizer::load(file); !tokenizer && tokenizer.error().code == Code::unsupported)
+    note(tokenizer.error());
   if (!chat_template.empty() || file.find("tokenizer.chat_template"))
-    if (const auto format = load_chat_format(file, chat_template); !format) out.push_back("chat template: " + format.error().message);
+    if (const auto format = load_chat_format(file, chat_template); !format)
+      out.push_back("chat template: " + format.error().message);
   return out;
 }
 
 std::string bytes_text(uint64_t bytes) {
-  return bytes < 10'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6) : fmt::format("{:.2f} GB", double(bytes) / 1e9);
+  return bytes < 10'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
+                                : fmt::format("{:.2f} GB", double(bytes) / 1e9);
 }
 
 Status CheckCommand::run() {
@@ -59,7 +64,8 @@ Status CheckCommand::run() {
   const bool enough = engine && (memory.fits() || memory.free_bytes == 0);  // 0: the system does not say
   const bool fits = enough && unsupported.empty();
 
-  nlohmann::ordered_json json = {{"model", path}, {"architecture", architecture}, {"fits", fits}, {"unsupported", unsupported}};
+  nlohmann::ordered_json json = {
+      {"model", path}, {"architecture", architecture}, {"fits", fits}, {"unsupported", unsupported}};
   std::string text = fmt::format("{}: {}\n", path, architecture.empty() ? "no architecture" : architecture);
   nlohmann::ordered_json devices = nlohmann::ordered_json::array();
   if (engine) {
@@ -76,20 +82,26 @@ Status CheckCommand::run() {
     json["n_sequences"] = n_sequences;
     json["cache_type"] = model.cache_type;
     text += fmt::format("device {}: {}\n", caps.name, caps.description);
-    text += fmt::format("  {:<12}{:>12}\n  {:<12}{:>12}  {} position{} of the context{}, {}\n  {:<12}{:>12}\n  {:<12}{:>12}\n  {:<12}{:>12}\n", "weights",
-                        bytes_text(memory.weights_bytes), "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(), engine->n_ctx() == 1 ? "" : "s",
-                        n_sequences > 1 ? fmt::format(" for each of {} sequences", n_sequences) : "", model.cache_type, "workspace",
-                        bytes_text(memory.workspace_bytes), "in all", bytes_text(memory.total_bytes()), "free", bytes_text(memory.free_bytes));
+    text += fmt::format(
+        "  {:<12}{:>12}\n  {:<12}{:>12}  {} position{} of the context{}, {}\n  {:<12}{:>12}\n  {:<12}{:>12}\n  "
+        "{:<12}{:>12}\n",
+        "weights", bytes_text(memory.weights_bytes), "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(),
+        engine->n_ctx() == 1 ? "" : "s", n_sequences > 1 ? fmt::format(" for each of {} sequences", n_sequences) : "",
+        model.cache_type, "workspace", bytes_text(memory.workspace_bytes), "in all", bytes_text(memory.total_bytes()),
+        "free", bytes_text(memory.free_bytes));
     if (engine->n_ctx() > engine->model().n_ctx_train)
-      text += fmt::format("the model was trained for {} positions; beyond them its answers get worse\n", engine->model().n_ctx_train);
+      text += fmt::format("the model was trained for {} positions; beyond them its answers get worse\n",
+                          engine->model().n_ctx_train);
   }
   json["devices"] = std::move(devices);
   for (const std::string& part : unsupported) text += fmt::format("not supported: {}\n", part);
   text += fits ? "fits\n" : unsupported.empty() ? "does not fit\n" : "does not run\n";
-  ARGENT_TRY(write_stdout(model.json ? json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n" : text));
+  ARGENT_TRY(write_stdout(model.json ? json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
+                                     : text));
   if (!unsupported.empty()) return fail(Code::unsupported, "{}", unsupported.front());
   if (!enough)
-    return fail(Code::out_of_memory, "{} needs {}, {} are free{}", path, bytes_text(memory.total_bytes()), bytes_text(memory.free_bytes),
+    return fail(Code::out_of_memory, "{} needs {}, {} are free{}", path, bytes_text(memory.total_bytes()),
+                bytes_text(memory.free_bytes),
                 memory.kv_bytes > memory.weights_bytes ? "; a smaller --ctx may fit" : "");
   return {};
 }
@@ -110,7 +122,10 @@ void add_check(CLI::App& root) {
   command->positionals.add(*app, false);
   command->model.add(*app, true);
   app->add_option("--chat-template", command->chat_template, "check this template instead of the file's");
-  app->add_option("--sequences", command->n_sequences, "sequences at once, each of --ctx positions")->check(CLI::Range(1u, 65536u))->capture_default_str();
+  app->add_option("--activations", command->model.activations, "native or f32")->capture_default_str();
+  app->add_option("--sequences", command->n_sequences, "sequences at once, each of --ctx positions")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str();
 }
 
 }  // namespace argent::cli

@@ -11,14 +11,16 @@ constexpr std::string_view kSpace = " \t\r\n";
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpace);
-  return begin == std::string_view::npos ? std::string_view() : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+  return begin == std::string_view::npos ? std::string_view()
+                                         : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
 }  // namespace
 
 void ChatOptions::add(CLI::App& app) {
   app.add_option("--system", system, "instructions that the model gets before the first message");
-  app.add_option("--chat-template", chat_template, "a template file, or chatml, llama3, gemma, mistral (default: the model's)");
+  app.add_option("--chat-template", chat_template,
+                 "a template file, or chatml, llama3, gemma, mistral (default: the model's)");
   app.add_option("--var", variables, "a variable of the chat template: NAME=JSON, repeatable")->allow_extra_args(false);
   app.add_option("-n,--max-tokens", max_tokens, "most tokens of an answer (default: until it ends)");
   app.add_flag("-q,--quiet", quiet, "no statistics on stderr");
@@ -26,7 +28,9 @@ void ChatOptions::add(CLI::App& app) {
 }
 
 Result<Conversation> Conversation::start(Engine& engine, const ChatOptions& options) {
-  if (!engine.tokenizer()) return fail(Code::unsupported, "{}: the file has no tokenizer, so it takes no text; argent logits takes token ids", engine.file().path());
+  if (!engine.tokenizer())
+    return fail(Code::unsupported, "{}: the file has no tokenizer, so it takes no text; argent logits takes token ids",
+                engine.file().path());
   ARGENT_LET(ChatFormat format, load_chat_format(engine.file(), options.chat_template));
   Conversation conversation(engine, std::move(format));
   ARGENT_LET(conversation.variables_, parse_variables(options.variables));
@@ -59,7 +63,8 @@ std::string Conversation::text(size_t i) const {
   std::string text;
   if (content.is_array())
     for (const Json& part : content)
-      if (part.is_object() && part.contains("text") && part["text"].is_string()) text += part["text"].get_ref<const std::string&>();
+      if (part.is_object() && part.contains("text") && part["text"].is_string())
+        text += part["text"].get_ref<const std::string&>();
   return text;
 }
 
@@ -67,9 +72,12 @@ Status Conversation::set_system(const std::string& text) {
   if (!text.empty() && !format_.capabilities().system_role)
     return fail(Code::unsupported, "the chat template has no place for a system message");
   const bool has = !messages_.empty() && role(0) == "system";
-  if (has && text.empty()) messages_.erase(messages_.begin());
-  else if (has) messages_[0]["content"] = text;
-  else if (!text.empty()) messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", text}});
+  if (has && text.empty())
+    messages_.erase(messages_.begin());
+  else if (has)
+    messages_[0]["content"] = text;
+  else if (!text.empty())
+    messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", text}});
   return {};
 }
 
@@ -91,8 +99,8 @@ Result<Rendered> Conversation::render(bool add_generation_prompt) const {
   return format_.render(request);
 }
 
-// The prompt's tokens. Where it goes on from what is computed, the computed tokens stay and only what follows is new: so an
-// answer is never cut into other tokens than it was drawn in. A template may have trimmed the answer.
+// The prompt's tokens. Where it goes on from what is computed, the computed tokens stay and only what follows is new:
+// so an answer is never cut into other tokens than it was drawn in. A template may have trimmed the answer.
 std::vector<int32_t> Conversation::prompt(const Rendered& rendered) const {
   const Tokenizer& tokenizer = *engine_->tokenizer();
   const std::string_view text = rendered.text;
@@ -116,11 +124,14 @@ Result<size_t> Conversation::n_tokens() const {
   return prompt(rendered).size();
 }
 
-Result<Generation> Conversation::answer(const SampleParams& params, uint32_t max_tokens, const std::function<Status(std::string_view)>& sink) {
+Result<Generation> Conversation::answer(const SampleParams& params, uint32_t max_tokens,
+                                        const std::function<Status(std::string_view)>& sink) {
   ARGENT_LET(const Rendered rendered, render(true));
   const std::vector<int32_t> ids = prompt(rendered);
   if (ids.size() >= engine_->n_ctx())
-    return fail(Code::invalid, "the conversation has {} tokens and the context {} positions, so there is no room for an answer", ids.size(), engine_->n_ctx());
+    return fail(Code::invalid,
+                "the conversation has {} tokens and the context {} positions, so there is no room for an answer",
+                ids.size(), engine_->n_ctx());
   const GenerateOptions options{.max_tokens = max_tokens, .also_end = end_ids_, .begins_text = true};
   ARGENT_LET(Generation generation, generate(*engine_, sequence_, ids, params, options, sink));
   computed_ = Computed{rendered.text, generation.text, ids};

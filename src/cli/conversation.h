@@ -15,7 +15,7 @@ struct ChatOptions {
   std::string chat_template;           // --chat-template; empty: the model's own
   std::vector<std::string> variables;  // --var NAME=JSON
   std::string system;
-  uint32_t max_tokens = 0;             // of an answer; 0: until the context is full
+  uint32_t max_tokens = 0;  // of an answer; 0: until the context is full
   bool quiet = false, profile = false;
 
   void add(CLI::App& app);
@@ -28,9 +28,10 @@ class Conversation {
 
   // Lets the model answer the messages as they stand, the last being the user's, and adds the answer to them. What an
   // earlier answer computed is used again, the tokens of the answer being those that the model drew, not those that its
-  // text would be cut into. On an error, also when the context has no room, the messages stay as they are; so they do when
-  // Ctrl-C came before the first token.
-  Result<Generation> answer(const SampleParams& params, uint32_t max_tokens, const std::function<Status(std::string_view)>& sink);
+  // text would be cut into. On an error, also when the context has no room, the messages stay as they are; so they do
+  // when Ctrl-C came before the first token.
+  Result<Generation> answer(const SampleParams& params, uint32_t max_tokens,
+                            const std::function<Status(std::string_view)>& sink);
 
   // An array as OpenAI has it. A system message is the first.
   const Json& messages() const { return messages_; }
@@ -40,7 +41,9 @@ class Conversation {
   // Replaces all messages; invalid when the template cannot render them, and then nothing changes.
   Status set_messages(Json messages);
   // Takes messages away until `n` are left.
-  void keep(size_t n) { messages_.erase(messages_.begin() + std::ptrdiff_t(std::min(n, messages_.size())), messages_.end()); }
+  void keep(size_t n) {
+    messages_.erase(messages_.begin() + std::ptrdiff_t(std::min(n, messages_.size())), messages_.end());
+  }
   size_t n_messages() const { return messages_.size(); }
   std::string_view role(size_t i) const;
   std::string text(size_t i) const;

@@ -19,20 +19,29 @@ constexpr double kProgressSeconds = 0.5;  // a prompt that takes longer shows ho
 
 std::string_view stop_name(Stop stop) {
   switch (stop) {
-    case Stop::end: return "stop";
-    case Stop::limit: return "length";
-    case Stop::context: return "context";
-    case Stop::interrupted: return "interrupted";
+    case Stop::end:
+      return "stop";
+    case Stop::limit:
+      return "length";
+    case Stop::context:
+      return "context";
+    case Stop::interrupted:
+      return "interrupted";
   }
   return "";
 }
 
-Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt, const SampleParams& params,
-                            const GenerateOptions& options, const std::function<Status(std::string_view)>& sink) {
+Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt,
+                            const SampleParams& params, const GenerateOptions& options,
+                            const std::function<Status(std::string_view)>& sink) {
   const Tokenizer* tokenizer = engine.tokenizer();
-  if (!tokenizer) return fail(Code::unsupported, "{}: the file has no tokenizer, so there is no text to generate; logits and bench take it", engine.file().path());
+  if (!tokenizer)
+    return fail(Code::unsupported,
+                "{}: the file has no tokenizer, so there is no text to generate; logits and bench take it",
+                engine.file().path());
   const auto ends = [&](int32_t id) {
-    return !options.ignore_end && (tokenizer->is_end(id) || std::find(options.also_end.begin(), options.also_end.end(), id) != options.also_end.end());
+    return !options.ignore_end && (tokenizer->is_end(id) || std::find(options.also_end.begin(), options.also_end.end(),
+                                                                      id) != options.also_end.end());
   };
 
   Generation out;
@@ -64,11 +73,14 @@ Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const
     const Result<bool> stepped = engine.step([&](const StepOutput& output) {
       if (output.sequence == sequence) token = output.token, sampled = true;
     });
-    if (!stepped) status = stepped.error();
-    else if (!*stepped) status = fail(Code::internal, "nothing to compute before the text was complete");
+    if (!stepped)
+      status = stepped.error();
+    else if (!*stepped)
+      status = fail(Code::internal, "nothing to compute before the text was complete");
     if (shows_progress && (sampled || !status)) fmt::print(stderr, "\r\033[K"), shows_progress = false;
     if (status && !sampled && terminal && seconds_since(start) > kProgressSeconds) {
-      fmt::print(stderr, "\rprompt: {} of {} tokens\033[K", out.n_reused + engine.counters().tokens - tokens_before, prompt.size());
+      fmt::print(stderr, "\rprompt: {} of {} tokens\033[K", out.n_reused + engine.counters().tokens - tokens_before,
+                 prompt.size());
       std::fflush(stderr);
       shows_progress = true;
     }
@@ -86,13 +98,17 @@ Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const
     if (ends(token)) break;
     out.tokens.push_back(token);
     status = emit(detokenizer.push(token));
-    if (options.max_tokens && out.tokens.size() >= options.max_tokens) out.stop = Stop::limit, done = true;
-    else if (prompt.size() + out.tokens.size() >= engine.n_ctx() + 1) out.stop = Stop::context, done = true;
+    if (options.max_tokens && out.tokens.size() >= options.max_tokens)
+      out.stop = Stop::limit, done = true;
+    else if (prompt.size() + out.tokens.size() >= engine.n_ctx() + 1)
+      out.stop = Stop::context, done = true;
   }
   engine.pause(sequence, true);
   if (shows_progress) fmt::print(stderr, "\r\033[K");
-  if (out.prompt_seconds == 0) out.prompt_seconds = seconds_since(start);
-  else out.decode_seconds = seconds_since(first_token);
+  if (out.prompt_seconds == 0)
+    out.prompt_seconds = seconds_since(start);
+  else
+    out.decode_seconds = seconds_since(first_token);
   if (status) status = emit(detokenizer.flush());
   if (!status) return status.error();
   return out;
@@ -103,8 +119,10 @@ std::string terminal_text(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const uint8_t c = uint8_t(text[i]);
     const bool c1 = c == 0xc2 && i + 1 < text.size() && uint8_t(text[i + 1]) < 0xa0;
-    if (c1 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) out += "\xef\xbf\xbd", i += c1;
-    else out += text[i];
+    if (c1 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+      out += "\xef\xbf\xbd", i += c1;
+    else
+      out += text[i];
   }
   return out;
 }
@@ -125,7 +143,10 @@ std::string statistics_line(const Generation& g) {
 void add_statistics(Json& object, const Generation& g) {
   object["stop"] = stop_name(g.stop);
   object["seed"] = g.seed;
-  object["usage"] = {{"prompt_tokens", g.n_prompt}, {"reused_tokens", g.n_reused}, {"completion_tokens", g.tokens.size()}, {"total_tokens", g.n_prompt + g.tokens.size()}};
+  object["usage"] = {{"prompt_tokens", g.n_prompt},
+                     {"reused_tokens", g.n_reused},
+                     {"completion_tokens", g.tokens.size()},
+                     {"total_tokens", g.n_prompt + g.tokens.size()}};
   object["timings"] = {{"prompt_seconds", g.prompt_seconds},
                        {"prompt_tokens_per_second", g.prompt_rate()},
                        {"decode_tokens", g.n_decode},

@@ -23,11 +23,11 @@ enum class Stop {
 std::string_view stop_name(Stop stop);  // "stop", "length", "context", "interrupted"
 
 struct GenerateOptions {
-  uint32_t max_tokens = 0;            // 0: until the context is full
-  std::vector<int32_t> also_end = {}; // ids that end the text beside the vocabulary's own
-  bool ignore_end = false;            // goes on after the model's end
-  bool begins_text = false;           // what is generated is a text of its own: SentencePiece's first space goes
-  bool render_control = false;        // shows the texts of control tokens
+  uint32_t max_tokens = 0;             // 0: until the context is full
+  std::vector<int32_t> also_end = {};  // ids that end the text beside the vocabulary's own
+  bool ignore_end = false;             // goes on after the model's end
+  bool begins_text = false;            // what is generated is a text of its own: SentencePiece's first space goes
+  bool render_control = false;         // shows the texts of control tokens
 };
 
 struct Generation {
@@ -45,13 +45,16 @@ struct Generation {
   double decode_rate() const { return decode_seconds > 0 ? n_decode / decode_seconds : 0; }
 };
 
-// Makes `prompt` the text of the sequence, of which only what is not computed yet is computed, and lets the model go on.
-// The sequence is paused afterwards; its tokens are the prompt and what was generated. sink gets valid UTF-8 as soon as it
-// is complete; its error ends the generation. invalid: the prompt does not fit the context; internal: logits not finite.
-Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt, const SampleParams& params,
-                            const GenerateOptions& options, const std::function<Status(std::string_view)>& sink);
+// Makes `prompt` the text of the sequence, of which only what is not computed yet is computed, and lets the model go
+// on. The sequence is paused afterwards; its tokens are the prompt and what was generated. sink gets valid UTF-8 as
+// soon as it is complete; its error ends the generation. invalid: the prompt does not fit the context; internal: logits
+// not finite.
+Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt,
+                            const SampleParams& params, const GenerateOptions& options,
+                            const std::function<Status(std::string_view)>& sink);
 
-// Text for a terminal: control characters other than line breaks and tabs become U+FFFD, so that no model moves the cursor.
+// Text for a terminal: control characters other than line breaks and tabs become U+FFFD, so that no model moves the
+// cursor.
 std::string terminal_text(std::string_view text);
 
 // A seed where the user gave none.

@@ -16,7 +16,9 @@ namespace fs = std::filesystem;
 
 // "500M", "2G", "100000": a number of bytes, with decimal or binary (Mi, Gi) multiples.
 Result<uint64_t> parse_size(std::string_view text) {
-  const auto bad = [&] { return fail(Code::invalid, "--max-size {}: wanted a size such as 500M or 2G", text.substr(0, 64)); };
+  const auto bad = [&] {
+    return fail(Code::invalid, "--max-size {}: wanted a size such as 500M or 2G", text.substr(0, 64));
+  };
   uint64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc() || n == 0) return bad();
@@ -85,7 +87,10 @@ Status GgufCommand::report(const std::vector<std::string>& paths) const {
     text += fmt::format("{}  {:.1f} MB\n", path, double(bytes) / 1e6);
     files.push_back({{"path", path}, {"bytes", bytes}});
   }
-  return write_stdout(model.json ? nlohmann::ordered_json{{"files", files}}.dump(2) + "\n" : text);
+  return write_stdout(model.json ? nlohmann::ordered_json{{"files", files}}.dump(
+                                       2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+                                       "\n"
+                                 : text);
 }
 
 Status GgufCommand::split() {
@@ -133,22 +138,29 @@ void add_gguf(CLI::App& root) {
   auto split = std::make_shared<GgufCommand>();
   CLI::App* split_app = add_command(
       *app, "split", "write a model as shards PREFIX-00001-of-0000N.gguf",
-      "The layout is llama.cpp's: every program that reads split models reads these. A shard's limit counts tensor data; a\n"
+      "The layout is llama.cpp's: every program that reads split models reads these. A shard's limit counts tensor "
+      "data; a\n"
       "tensor that is larger has a shard of its own. All shards appear together when the last is written.\n\n"
       "Examples:\n"
       "  argent gguf split model.gguf parts/model --max-size 500M\n"
       "  argent gguf split -m model.gguf model --max-tensors 64",
       [split] { return split->split(); });
-  split_app->add_option("MODEL OUT_PREFIX", split->words, "the model, and how the shards' names begin")->type_name("")->expected(1, 2);
-  split_app->add_option("--max-tensors", split->max_tensors, "most tensors of a shard")->check(CLI::Range(uint64_t(1), uint64_t(1) << 32));
+  split_app->add_option("MODEL OUT_PREFIX", split->words, "the model, and how the shards' names begin")
+      ->type_name("")
+      ->expected(1, 2);
+  split_app->add_option("--max-tensors", split->max_tensors, "most tensors of a shard")
+      ->check(CLI::Range(uint64_t(1), uint64_t(1) << 32));
   split_app->add_option("--max-size", split->max_size, "most bytes of a shard: 500M, 2G, 2GiB");
 
   auto merge = std::make_shared<GgufCommand>();
-  CLI::App* merge_app = add_command(*app, "merge", "write a split model as one file",
-                                    "MODEL is any of the shards; the others are found beside it, and missing ones are named.\n\n"
-                                    "Example:\n  argent gguf merge parts/model-00001-of-00003.gguf model.gguf",
-                                    [merge] { return merge->merge(); });
-  merge_app->add_option("MODEL OUT.gguf", merge->words, "any shard of the model, and the file to write")->type_name("")->expected(1, 2);
+  CLI::App* merge_app =
+      add_command(*app, "merge", "write a split model as one file",
+                  "MODEL is any of the shards; the others are found beside it, and missing ones are named.\n\n"
+                  "Example:\n  argent gguf merge parts/model-00001-of-00003.gguf model.gguf",
+                  [merge] { return merge->merge(); });
+  merge_app->add_option("MODEL OUT.gguf", merge->words, "any shard of the model, and the file to write")
+      ->type_name("")
+      ->expected(1, 2);
 
   for (const auto& [sub, command] : {std::pair{split_app, split}, std::pair{merge_app, merge}}) {
     command->model.add(*sub, false);

@@ -9,18 +9,19 @@ namespace argent::cli {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, Stage>, 6> kStages = {{{"built", Stage::built},
-                                                                       {"rows", Stage::rows},
-                                                                       {"placed", Stage::placed},
-                                                                       {"fused", Stage::fused},
-                                                                       {"aliased", Stage::aliased},
-                                                                       {"planned", Stage::planned}}};
+                                                                        {"rows", Stage::rows},
+                                                                        {"placed", Stage::placed},
+                                                                        {"fused", Stage::fused},
+                                                                        {"aliased", Stage::aliased},
+                                                                        {"planned", Stage::planned}}};
 constexpr std::array<std::pair<std::string_view, DumpFormat>, 3> kDumpFormats = {
     {{"text", DumpFormat::text}, {"json", DumpFormat::json}, {"dot", DumpFormat::dot}}};
 constexpr std::array<std::pair<std::string_view, Tail>, 3> kTails = {
     {{"logits", Tail::logits}, {"greedy", Tail::greedy}, {"sample", Tail::sample}}};
 
 template <class T, size_t N>
-Result<T> named(std::string_view flag, std::string_view name, const std::array<std::pair<std::string_view, T>, N>& table) {
+Result<T> named(std::string_view flag, std::string_view name,
+                const std::array<std::pair<std::string_view, T>, N>& table) {
   std::string all;
   for (const auto& [text, value] : table) {
     if (text == name) return value;
@@ -52,8 +53,7 @@ Status GraphCommand::run() {
   ARGENT_LET(const EngineOptions options, model.engine_options());
   ARGENT_LET(const Plan plan, engine->plan_for(n_tokens, n_outputs, plan_tail, last));
   const uint64_t n_kv = depth;
-  std::string text =
-      dump(plan, dump_format, {n_tokens, n_outputs, n_kv, kv_element_bytes(options.backend.kv_k)});
+  std::string text = dump(plan, dump_format, {n_tokens, n_outputs, n_kv, kv_element_bytes(options.backend.kv_k)});
   if (!text.ends_with('\n')) text += '\n';
   if (out.empty() || out == "-") return write_stdout(text);
   std::ofstream file(out, std::ios::binary | std::ios::trunc);
@@ -70,7 +70,8 @@ void add_graph(CLI::App& root) {
   CLI::App* app = add_command(
       root, "graph", "print what a model computes, after any of the passes",
       "Stages: built (as the architecture composes it), rows (only rows that want logits pass the last layer), placed\n"
-      "(devices), fused, aliased (in place), planned (offsets in the arena; what runs). The cost of each op is that of a\n"
+      "(devices), fused, aliased (in place), planned (offsets in the arena; what runs). The cost of each op is that of "
+      "a\n"
       "step of --tokens tokens, --outputs logits rows and --depth positions in the cache.\n\n"
       "Examples:\n"
       "  argent graph --stage built                          the default model, one decoding step\n"
@@ -81,10 +82,17 @@ void add_graph(CLI::App& root) {
   command->model.add(*app, true);
   app->add_option("--stage", command->stage, "built, rows, placed, fused, aliased or planned")->capture_default_str();
   app->add_option("--format", command->format, "text, json or dot (--json is --format json)")->capture_default_str();
-  app->add_option("--tail", command->tail, "what becomes of the logits: logits, greedy or sample")->capture_default_str();
-  app->add_option("--tokens", command->n_tokens, "tokens of the step")->check(CLI::Range(1u, 65536u))->capture_default_str();
-  app->add_option("--outputs", command->n_outputs, "logits rows of the step")->check(CLI::Range(1u, 65536u))->capture_default_str();
-  app->add_option("--depth", command->depth, "positions in the KV cache before the step")->check(CLI::Range(0u, 1u << 30))->capture_default_str();
+  app->add_option("--tail", command->tail, "what becomes of the logits: logits, greedy or sample")
+      ->capture_default_str();
+  app->add_option("--tokens", command->n_tokens, "tokens of the step")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str();
+  app->add_option("--outputs", command->n_outputs, "logits rows of the step")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str();
+  app->add_option("--depth", command->depth, "positions in the KV cache before the step")
+      ->check(CLI::Range(0u, 1u << 30))
+      ->capture_default_str();
   app->add_option("-o,--out", command->out, "file to write instead of stdout");
 }
 

@@ -14,9 +14,9 @@ namespace {
 using gguf::Entry;
 using gguf::Value;
 
-constexpr uint64_t kShownElements = 8;       // of an array
-constexpr size_t kShownBytes = 100;          // of a string
-constexpr uint64_t kSmallArray = 1024;       // printed whole in JSON
+constexpr uint64_t kShownElements = 8;  // of an array
+constexpr size_t kShownBytes = 100;     // of a string
+constexpr uint64_t kSmallArray = 1024;  // printed whole in JSON
 
 // Text of a file for a terminal: no control characters, invalid UTF-8 as U+FFFD, cut after `max` bytes.
 std::string printable(std::string_view text, size_t max) {
@@ -25,11 +25,16 @@ std::string printable(std::string_view text, size_t max) {
   take_complete_utf8(bytes, valid);
   std::string out;
   for (char c : valid) {
-    if (c == '\n') out += "\\n";
-    else if (c == '\t') out += "\\t";
-    else if (c == '\r') out += "\\r";
-    else if (uint8_t(c) < 0x20 || c == 0x7f) out += fmt::format("\\x{:02x}", uint8_t(c));
-    else out += c;
+    if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else if (c == '\r')
+      out += "\\r";
+    else if (uint8_t(c) < 0x20 || c == 0x7f)
+      out += fmt::format("\\x{:02x}", uint8_t(c));
+    else
+      out += c;
   }
   return cut ? out + "…" : out;
 }
@@ -54,7 +59,8 @@ std::string element_text(const Value& value, uint64_t i) {
 std::string value_text(const Value& value) {
   if (!value.is_array()) return scalar_text(value);
   std::string out;
-  for (uint64_t i = 0; i < std::min(value.size(), kShownElements); ++i) out += fmt::format("{}{}", i ? ", " : "", element_text(value, i));
+  for (uint64_t i = 0; i < std::min(value.size(), kShownElements); ++i)
+    out += fmt::format("{}{}", i ? ", " : "", element_text(value, i));
   return fmt::format("[{}{}]", out, value.size() > kShownElements ? fmt::format(", … {} in all", value.size()) : "");
 }
 
@@ -68,10 +74,14 @@ Json value_json(const Value& value) {
   }
   Json out = Json::array();
   for (uint64_t i = 0; i < value.size(); ++i) {
-    if (value.element_type() == gguf::Type::string) out.push_back(value.string_at(i));
-    else if (value.element_type() == gguf::Type::boolean) out.push_back(value.int_at(i) != 0);
-    else if (gguf::is_integer(value.element_type())) out.push_back(value.int_at(i));
-    else out.push_back(value.float_at(i));
+    if (value.element_type() == gguf::Type::string)
+      out.push_back(value.string_at(i));
+    else if (value.element_type() == gguf::Type::boolean)
+      out.push_back(value.int_at(i) != 0);
+    else if (gguf::is_integer(value.element_type()))
+      out.push_back(value.int_at(i));
+    else
+      out.push_back(value.float_at(i));
   }
   return out;
 }
@@ -89,7 +99,7 @@ struct Facts {
   std::vector<std::pair<std::string, FormatShare>> formats;  // largest first
   std::string unsupported;                                   // why it does not run; empty: it does
   struct Kv {
-    uint64_t per_1k = 0;      // bytes of the first 1,024 positions that layers without a window take, f16
+    uint64_t per_1k = 0;  // bytes of the first 1,024 positions that layers without a window take, f16
     uint64_t per_1k_window = 0;
     uint32_t window = 0;
   };
@@ -117,7 +127,8 @@ Facts gather(const gguf::File& file) {
       {"expert_used_count", "experts used"},
       {"vocab_size", "vocabulary"}};
   for (const auto& [key, name] : kSizes)
-    if (const Value* value = file.find(facts.arch + "." + std::string(key)); value && value->as_uint()) facts.sizes.emplace_back(name, *value->as_uint());
+    if (const Value* value = file.find(facts.arch + "." + std::string(key)); value && value->as_uint())
+      facts.sizes.emplace_back(name, *value->as_uint());
   if (const Value* n_ctx = file.find(facts.arch + ".context_length")) facts.n_ctx = n_ctx->as_uint();
 
   std::map<std::string, FormatShare> shares;
@@ -129,7 +140,8 @@ Facts gather(const gguf::File& file) {
     facts.n_params += tensor.n_elements;
   }
   facts.formats.assign(shares.begin(), shares.end());
-  std::stable_sort(facts.formats.begin(), facts.formats.end(), [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  std::stable_sort(facts.formats.begin(), facts.formats.end(),
+                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
   facts.tensor_bytes = file.tensor_bytes();
   for (const gguf::Shard& shard : file.shards()) facts.file_bytes += shard.bytes.size();
 
@@ -171,52 +183,71 @@ std::string tokenizer_text(const gguf::File& file) {
   const Value* kind = file.find("tokenizer.ggml.model");
   if (!kind || !kind->as_string()) return "none";
   std::string out = printable(*kind->as_string(), 64);
-  if (const Value* pre = file.find("tokenizer.ggml.pre"); pre && pre->as_string()) out += " / " + printable(*pre->as_string(), 64);
+  if (const Value* pre = file.find("tokenizer.ggml.pre"); pre && pre->as_string())
+    out += " / " + printable(*pre->as_string(), 64);
   if (!tokens) return out;
   out += fmt::format(", {} tokens", tokens->size());
-  for (const auto& [name, key] : {std::pair{"BOS", "tokenizer.ggml.bos_token_id"}, std::pair{"EOS", "tokenizer.ggml.eos_token_id"}, std::pair{"EOT", "tokenizer.ggml.eot_token_id"}})
-    if (const Value* id = file.find(key); id && id->as_uint()) out += fmt::format(", {} {} '{}'", name, *id->as_uint(), printable(tokens->string_at(*id->as_uint()), 40));
-  if (const auto tokenizer = Tokenizer::load(file); tokenizer && *tokenizer) out += (*tokenizer)->add_bos() ? ", begins with BOS" : ", no BOS in front";
+  for (const auto& [name, key] :
+       {std::pair{"BOS", "tokenizer.ggml.bos_token_id"}, std::pair{"EOS", "tokenizer.ggml.eos_token_id"},
+        std::pair{"EOT", "tokenizer.ggml.eot_token_id"}})
+    if (const Value* id = file.find(key); id && id->as_uint())
+      out += fmt::format(", {} {} '{}'", name, *id->as_uint(), printable(tokens->string_at(*id->as_uint()), 40));
+  if (const auto tokenizer = Tokenizer::load(file); tokenizer && *tokenizer)
+    out += (*tokenizer)->add_bos() ? ", begins with BOS" : ", no BOS in front";
   return out;
 }
 
 std::string InspectCommand::text(const gguf::File& file, const Facts& facts) const {
   std::string out;
-  const auto line = [&](std::string_view name, std::string_view value) { out += fmt::format("{:<15} {}\n", name, value); };
-  line("file", file.shards().size() == 1 ? file.path() : fmt::format("{} ({} shards)", file.shards()[0].path, file.shards().size()));
-  line("format", fmt::format("GGUF {}, {} keys, {} tensors, {:.1f} MB", file.version(), file.entries().size(), file.tensors().size(), double(facts.file_bytes) / 1e6));
+  const auto line = [&](std::string_view name, std::string_view value) {
+    out += fmt::format("{:<15} {}\n", name, value);
+  };
+  line("file", file.shards().size() == 1 ? file.path()
+                                         : fmt::format("{} ({} shards)", file.shards()[0].path, file.shards().size()));
+  line("format", fmt::format("GGUF {}, {} keys, {} tensors, {:.1f} MB", file.version(), file.entries().size(),
+                             file.tensors().size(), double(facts.file_bytes) / 1e6));
   if (!facts.name.empty()) line("name", printable(facts.name, kShownBytes));
   line("architecture", facts.arch.empty() ? "none" : printable(facts.arch, kShownBytes));
   line("runs", facts.unsupported.empty() ? "yes" : "no: " + facts.unsupported);
-  line("parameters", fmt::format("{} ({:.2f} bits each)", count_text(facts.n_params), facts.n_params ? 8.0 * double(facts.tensor_bytes) / double(facts.n_params) : 0));
+  line("parameters", fmt::format("{} ({:.2f} bits each)", count_text(facts.n_params),
+                                 facts.n_params ? 8.0 * double(facts.tensor_bytes) / double(facts.n_params) : 0));
   std::string sizes;
-  for (const auto& [name, number] : facts.sizes) sizes += fmt::format("{}{} {}", sizes.empty() ? "" : ", ", name, number);
+  for (const auto& [name, number] : facts.sizes)
+    sizes += fmt::format("{}{} {}", sizes.empty() ? "" : ", ", name, number);
   if (!sizes.empty()) line("sizes", sizes);
   if (facts.n_ctx) line("context", fmt::format("{} positions", *facts.n_ctx));
   std::string formats;
   for (const auto& [name, share] : facts.formats)
-    formats += fmt::format("{}{} {:.1f} MB ({:.0f} %, {} tensors)", formats.empty() ? "" : ", ", name, double(share.bytes) / 1e6,
-                           facts.tensor_bytes ? 100 * double(share.bytes) / double(facts.tensor_bytes) : 0, share.tensors);
+    formats += fmt::format(
+        "{}{} {:.1f} MB ({:.0f} %, {} tensors)", formats.empty() ? "" : ", ", name, double(share.bytes) / 1e6,
+        facts.tensor_bytes ? 100 * double(share.bytes) / double(facts.tensor_bytes) : 0, share.tensors);
   if (!formats.empty()) line("weights", formats);
   if (facts.kv) {
     std::string kv = fmt::format("{:.2f} MB for 1,024 positions at f16", double(facts.kv->per_1k) / 1e6);
-    if (facts.kv->window) kv += fmt::format(", and {:.2f} MB in the layers that keep {} positions", double(facts.kv->per_1k_window) * facts.kv->window / 1024 / 1e6, facts.kv->window);
+    if (facts.kv->window)
+      kv += fmt::format(", and {:.2f} MB in the layers that keep {} positions",
+                        double(facts.kv->per_1k_window) * facts.kv->window / 1024 / 1e6, facts.kv->window);
     line("KV cache", kv);
   }
   line("tokenizer", tokenizer_text(file));
-  line("chat template", facts.template_source.empty() ? "none" : facts.template_source == "file" ? "in the file" : facts.template_source);
+  line("chat template", facts.template_source.empty()     ? "none"
+                        : facts.template_source == "file" ? "in the file"
+                                                          : facts.template_source);
   if (keys) {
     out += "\n";
     size_t width = 0;
     for (const Entry& entry : file.entries()) width = std::max(width, std::min<size_t>(entry.key.size(), 48));
-    for (const Entry& entry : file.entries()) out += fmt::format("{:<{}} {:<12} {}\n", printable(entry.key, kShownBytes), width, entry.value.type_name(), value_text(entry.value));
+    for (const Entry& entry : file.entries())
+      out += fmt::format("{:<{}} {:<12} {}\n", printable(entry.key, kShownBytes), width, entry.value.type_name(),
+                         value_text(entry.value));
   }
   if (tensors) {
     out += "\n";
     for (const gguf::Tensor& tensor : file.tensors()) {
       std::string dims;
       for (uint32_t i = 0; i < tensor.n_dims; ++i) dims += fmt::format("{}{}", i ? " x " : "", tensor.dims[i]);
-      out += fmt::format("{:<40} {:<8} {:<24} {:>12} bytes\n", printable(tensor.name, kShownBytes), tensor.format->name, dims, tensor.n_bytes);
+      out += fmt::format("{:<40} {:<8} {:<24} {:>12} bytes\n", printable(tensor.name, kShownBytes), tensor.format->name,
+                         dims, tensor.n_bytes);
     }
   }
   return out;
@@ -244,9 +275,14 @@ Json InspectCommand::json(const gguf::File& file, const Facts& facts) const {
   out["sizes"] = sizes;
   out["context"] = facts.n_ctx ? Json(*facts.n_ctx) : Json();
   Json formats = Json::array();
-  for (const auto& [name, share] : facts.formats) formats.push_back({{"format", name}, {"tensors", share.tensors}, {"elements", share.elements}, {"bytes", share.bytes}});
+  for (const auto& [name, share] : facts.formats)
+    formats.push_back(
+        {{"format", name}, {"tensors", share.tensors}, {"elements", share.elements}, {"bytes", share.bytes}});
   out["formats"] = formats;
-  if (facts.kv) out["kv"] = {{"bytes_per_1024_positions", facts.kv->per_1k}, {"window", facts.kv->window}, {"window_bytes_per_1024_positions", facts.kv->per_1k_window}};
+  if (facts.kv)
+    out["kv"] = {{"bytes_per_1024_positions", facts.kv->per_1k},
+                 {"window", facts.kv->window},
+                 {"window_bytes_per_1024_positions", facts.kv->per_1k_window}};
   Json tokenizer = Json::object();
   if (const Value* kind = file.find("tokenizer.ggml.model")) tokenizer["model"] = value_json(*kind);
   if (const Value* pre = file.find("tokenizer.ggml.pre")) tokenizer["pre"] = value_json(*pre);

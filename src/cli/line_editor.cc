@@ -63,9 +63,12 @@ void put(std::string_view text) {
 std::string escaped(std::string_view text) {
   std::string out;
   for (char c : text) {
-    if (c == '\n') out += "\\n";
-    else if (c == '\\') out += "\\\\";
-    else out += c;
+    if (c == '\n')
+      out += "\\n";
+    else if (c == '\\')
+      out += "\\\\";
+    else
+      out += c;
   }
   return out;
 }
@@ -73,8 +76,10 @@ std::string escaped(std::string_view text) {
 std::string unescaped(std::string_view line) {
   std::string out;
   for (size_t i = 0; i < line.size(); ++i) {
-    if (line[i] != '\\' || i + 1 == line.size()) out += line[i];
-    else out += line[++i] == 'n' ? '\n' : line[i];
+    if (line[i] != '\\' || i + 1 == line.size())
+      out += line[i];
+    else
+      out += line[++i] == 'n' ? '\n' : line[i];
   }
   return out;
 }
@@ -87,8 +92,29 @@ size_t sequence_length(char first) {
 }  // namespace
 
 enum class LineEditor::Key {
-  text, enter, newline, left, right, up, down, home, end, word_left, word_right, backspace, erase, kill_word, kill_start,
-  kill_end, yank, redraw, paste, interrupt, eof, closed, none,
+  text,
+  enter,
+  newline,
+  left,
+  right,
+  up,
+  down,
+  home,
+  end,
+  word_left,
+  word_right,
+  backspace,
+  erase,
+  kill_word,
+  kill_start,
+  kill_end,
+  yank,
+  redraw,
+  paste,
+  interrupt,
+  eof,
+  closed,
+  none,
 };
 
 LineEditor::LineEditor(std::string history_file) : history_file_(std::move(history_file)) {
@@ -123,7 +149,9 @@ void LineEditor::remember(const std::string& text) {
 }
 
 Result<LineEditor::Line> LineEditor::read(std::string_view prompt, std::string_view initial) {
-  return interactive_ ? edit(prompt, initial) : read_plain();
+  if (interactive_) return edit(prompt, initial);
+  if (::isatty(STDIN_FILENO) == 1) fmt::print(stderr, "{}", prompt);
+  return read_plain();
 }
 
 Result<bool> LineEditor::read_byte(char& byte, int timeout_ms) {
@@ -178,22 +206,40 @@ Result<LineEditor::Key> LineEditor::read_key(std::string& text) {
   ARGENT_LET(const bool got, read_byte(c, kForever));
   if (!got) return Key::closed;
   switch (c) {
-    case 1: return Key::home;        // Ctrl-A
-    case 2: return Key::left;        // Ctrl-B
-    case 3: return Key::interrupt;   // Ctrl-C
-    case 4: return Key::eof;         // Ctrl-D
-    case 5: return Key::end;         // Ctrl-E
-    case 6: return Key::right;       // Ctrl-F
-    case 8: case 127: return Key::backspace;
-    case 11: return Key::kill_end;   // Ctrl-K
-    case 12: return Key::redraw;     // Ctrl-L
-    case 10: case 13: return Key::enter;  // 10 is what was typed before the terminal was ours
-    case 14: return Key::down;       // Ctrl-N
-    case 16: return Key::up;         // Ctrl-P
-    case 21: return Key::kill_start; // Ctrl-U
-    case 23: return Key::kill_word;  // Ctrl-W
-    case 25: return Key::yank;       // Ctrl-Y
-    case 27: break;
+    case 1:
+      return Key::home;  // Ctrl-A
+    case 2:
+      return Key::left;  // Ctrl-B
+    case 3:
+      return Key::interrupt;  // Ctrl-C
+    case 4:
+      return Key::eof;  // Ctrl-D
+    case 5:
+      return Key::end;  // Ctrl-E
+    case 6:
+      return Key::right;  // Ctrl-F
+    case 8:
+    case 127:
+      return Key::backspace;
+    case 11:
+      return Key::kill_end;  // Ctrl-K
+    case 12:
+      return Key::redraw;  // Ctrl-L
+    case 10:
+    case 13:
+      return Key::enter;  // 10 is what was typed before the terminal was ours
+    case 14:
+      return Key::down;  // Ctrl-N
+    case 16:
+      return Key::up;  // Ctrl-P
+    case 21:
+      return Key::kill_start;  // Ctrl-U
+    case 23:
+      return Key::kill_word;  // Ctrl-W
+    case 25:
+      return Key::yank;  // Ctrl-Y
+    case 27:
+      break;
     default:
       if (uint8_t(c) < 0x20 && c != '\t') return Key::none;
       text = c;
@@ -208,12 +254,20 @@ Result<LineEditor::Key> LineEditor::read_key(std::string& text) {
   ARGENT_LET(const bool second, read_byte(c, kEscapeMs));
   if (!second) return Key::none;
   switch (c) {
-    case 13: case 10: return Key::newline;  // Alt-Enter
-    case 'b': return Key::word_left;
-    case 'f': return Key::word_right;
-    case 127: return Key::kill_word;
-    case '[': case 'O': break;
-    default: return Key::none;
+    case 13:
+    case 10:
+      return Key::newline;  // Alt-Enter
+    case 'b':
+      return Key::word_left;
+    case 'f':
+      return Key::word_right;
+    case 127:
+      return Key::kill_word;
+    case '[':
+    case 'O':
+      break;
+    default:
+      return Key::none;
   }
   std::string parameters;
   do {
@@ -223,19 +277,26 @@ Result<LineEditor::Key> LineEditor::read_key(std::string& text) {
   } while (c < 0x40 && parameters.size() < 16);
   const bool modified = parameters.ends_with(";5") || parameters.ends_with(";3");
   switch (c) {
-    case 'A': return Key::up;
-    case 'B': return Key::down;
-    case 'C': return modified ? Key::word_right : Key::right;
-    case 'D': return modified ? Key::word_left : Key::left;
-    case 'H': return Key::home;
-    case 'F': return Key::end;
+    case 'A':
+      return Key::up;
+    case 'B':
+      return Key::down;
+    case 'C':
+      return modified ? Key::word_right : Key::right;
+    case 'D':
+      return modified ? Key::word_left : Key::left;
+    case 'H':
+      return Key::home;
+    case 'F':
+      return Key::end;
     case '~':
       if (parameters == "1" || parameters == "7") return Key::home;
       if (parameters == "4" || parameters == "8") return Key::end;
       if (parameters == "3") return Key::erase;
       if (parameters == "200") return Key::paste;
       return Key::none;
-    default: return Key::none;
+    default:
+      return Key::none;
   }
 }
 
@@ -262,8 +323,8 @@ Result<std::string> LineEditor::read_paste() {
   return text;
 }
 
-// Draws the message from where the last drawing began. A message with more rows than the terminal shows those around the
-// cursor.
+// Draws the message from where the last drawing began. A message with more rows than the terminal shows those around
+// the cursor.
 void LineEditor::draw(std::string_view prompt, bool final) {
   const winsize size = terminal_size();
   const size_t columns = size.ws_col, height = size.ws_row;
@@ -296,9 +357,13 @@ void LineEditor::draw(std::string_view prompt, bool final) {
   if (column >= columns) new_row("", 0);
   if (buffer_.cursor() == text.size()) place_cursor();
 
-  if (final) top_ = 0;
-  else if (rows.size() <= height) top_ = 0;
-  else top_ = std::min(std::max(std::min(top_, cursor_row), cursor_row + 1 >= height ? cursor_row + 1 - height : 0), rows.size() - height);
+  if (final)
+    top_ = 0;
+  else if (rows.size() <= height)
+    top_ = 0;
+  else
+    top_ = std::min(std::max(std::min(top_, cursor_row), cursor_row + 1 >= height ? cursor_row + 1 - height : 0),
+                    rows.size() - height);
   const size_t last = final ? rows.size() : std::min(rows.size(), top_ + height);
   std::string out = "\033[?25l\r";
   if (drawn_row_ > 0) out += fmt::format("\033[{}A", drawn_row_);
@@ -342,8 +407,12 @@ Result<LineEditor::Line> LineEditor::edit(std::string_view prompt, std::string_v
     std::string typed;
     ARGENT_LET(const Key key, read_key(typed));
     switch (key) {
-      case Key::text: buffer_.insert(typed); break;
-      case Key::newline: buffer_.insert("\n"); break;
+      case Key::text:
+        buffer_.insert(typed);
+        break;
+      case Key::newline:
+        buffer_.insert("\n");
+        break;
       case Key::paste: {
         ARGENT_LET(const std::string pasted, read_paste());
         buffer_.insert(pasted);
@@ -355,24 +424,48 @@ Result<LineEditor::Line> LineEditor::edit(std::string_view prompt, std::string_v
           break;
         }
         return finish(End::line, joined_message(buffer_.text()));
-      case Key::left: buffer_.left(); break;
-      case Key::right: buffer_.right(); break;
-      case Key::word_left: buffer_.word_left(); break;
-      case Key::word_right: buffer_.word_right(); break;
-      case Key::home: buffer_.line_start(); break;
-      case Key::end: buffer_.line_end(); break;
+      case Key::left:
+        buffer_.left();
+        break;
+      case Key::right:
+        buffer_.right();
+        break;
+      case Key::word_left:
+        buffer_.word_left();
+        break;
+      case Key::word_right:
+        buffer_.word_right();
+        break;
+      case Key::home:
+        buffer_.line_start();
+        break;
+      case Key::end:
+        buffer_.line_end();
+        break;
       case Key::up:
         if (!buffer_.up() && at_ > 0) recall(at_ - 1);
         break;
       case Key::down:
         if (!buffer_.down() && at_ < history_.size()) recall(at_ + 1);
         break;
-      case Key::backspace: buffer_.erase_before(); break;
-      case Key::erase: buffer_.erase_after(); break;
-      case Key::kill_word: buffer_.kill_word(); break;
-      case Key::kill_start: buffer_.kill_to_start(); break;
-      case Key::kill_end: buffer_.kill_to_end(); break;
-      case Key::yank: buffer_.yank(); break;
+      case Key::backspace:
+        buffer_.erase_before();
+        break;
+      case Key::erase:
+        buffer_.erase_after();
+        break;
+      case Key::kill_word:
+        buffer_.kill_word();
+        break;
+      case Key::kill_start:
+        buffer_.kill_to_start();
+        break;
+      case Key::kill_end:
+        buffer_.kill_to_end();
+        break;
+      case Key::yank:
+        buffer_.yank();
+        break;
       case Key::redraw:
         put("\033[H\033[2J");
         drawn_row_ = 0;
@@ -381,9 +474,12 @@ Result<LineEditor::Line> LineEditor::edit(std::string_view prompt, std::string_v
         if (buffer_.text().empty()) return finish(End::eof, "");
         buffer_.erase_after();
         break;
-      case Key::interrupt: return finish(End::interrupt, buffer_.text());
-      case Key::closed: return finish(End::eof, "");
-      case Key::none: break;
+      case Key::interrupt:
+        return finish(End::interrupt, buffer_.text());
+      case Key::closed:
+        return finish(End::eof, "");
+      case Key::none:
+        break;
     }
   }
 }

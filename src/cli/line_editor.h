@@ -1,8 +1,8 @@
-// Reads one message at a terminal: UTF-8, several lines, history, the keys that shells have. Where stdin is no terminal, or
-// one without cursor movement, it reads plain lines.
+// Reads one message at a terminal: UTF-8, several lines, history, the keys that shells have. Where stdin is no
+// terminal, or one without cursor movement, it reads plain lines.
 //
-// A line that ends with a backslash goes on in the next one; a line that begins with """ opens a block that runs up to the
-// next """, line breaks included; Alt-Enter breaks a line, and what is pasted keeps its line breaks.
+// A line that ends with a backslash goes on in the next one; a line that begins with """ opens a block that runs up to
+// the next """, line breaks included; Alt-Enter breaks a line, and what is pasted keeps its line breaks.
 #pragma once
 
 #include <string>

@@ -2,6 +2,7 @@
 
 #include "base/switches.h"
 #include "cli/command.h"
+#include "cli/suggest.h"
 
 int main(int argc, char** argv) {
   using namespace argent;
@@ -36,7 +37,12 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    fmt::print(stderr, "argent: {}; see argent {}--help\n", e.what(), app.get_subcommands().empty() ? "" : app.get_subcommands()[0]->get_name() + " ");
+    const CLI::App* command = &app;  // the innermost that was named
+    std::string name;
+    while (!command->get_subcommands().empty()) command = command->get_subcommands()[0], name += command->get_name() + " ";
+    std::string meant;
+    if (const auto left = command->remaining(); !left.empty()) meant = cli::closest_name(*command, left[0]);
+    fmt::print(stderr, "argent: {}{}; see argent {}--help\n", e.what(), meant.empty() ? "" : fmt::format(" (did you mean {}?)", meant), name);
     return exit_code(Code::invalid);
   }
   return 0;

@@ -49,7 +49,8 @@ struct Estimate {
 // last has nothing to predict.
 class Windows {
  public:
-  Windows(Engine& engine, uint32_t n_threads) : engine_(engine), pool_({.n_threads = n_threads}), sequence_(engine.open_sequence()) {}
+  Windows(Engine& engine, uint32_t n_threads)
+      : engine_(engine), pool_({.n_threads = n_threads}), sequence_(engine.open_sequence()) {}
 
   Status add(std::span<const int32_t> window, uint32_t first, Estimate& estimate) {
     engine_.set_all_logits(sequence_, false);
@@ -73,7 +74,8 @@ class Windows {
       values.resize(rows.size());
       pool_.run([&](uint32_t thread) {
         const ThreadPool::Range range = pool_.share(uint32_t(rows.size()), thread);
-        for (uint32_t i = range.begin; i < range.end; ++i) values[i] = surprise(rows[i].logits, window[rows[i].position + 1]);
+        for (uint32_t i = range.begin; i < range.end; ++i)
+          values[i] = surprise(rows[i].logits, window[rows[i].position + 1]);
       });
       for (double value : values) estimate.add(value);
     }));
@@ -115,7 +117,8 @@ Status PerplexityCommand::run() {
   if (!tokenizer) return fail(Code::unsupported, "{}: the file has no tokenizer", engine->file().path());
   std::vector<int32_t> tokens = tokenizer->encode(text, {.add_bos = true, .parse_special = false});
   if (tokens.size() < 2 * size_t(n_ctx))
-    return fail(Code::invalid, "{} has {} tokens: a context of {} needs at least {}", file, tokens.size(), n_ctx, 2 * size_t(n_ctx));
+    return fail(Code::invalid, "{} has {} tokens: a context of {} needs at least {}", file, tokens.size(), n_ctx,
+                2 * size_t(n_ctx));
   uint32_t chunks = uint32_t(tokens.size() / n_ctx);
   if (n_chunks) chunks = std::min(chunks, n_chunks);
   if (profile) engine->set_profile(true);
@@ -132,18 +135,24 @@ Status PerplexityCommand::run() {
     ARGENT_TRY(windows.add(window, first, estimate));
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (terminal)
-      fmt::print(stderr, "\r[{}/{}] PPL {:.4f}, {:.0f} s left \033[K", chunk + 1, chunks, estimate.ppl(), seconds / (chunk + 1) * (chunks - chunk - 1));
+      fmt::print(stderr, "\r[{}/{}] PPL {:.4f}, {:.0f} s left \033[K", chunk + 1, chunks, estimate.ppl(),
+                 seconds / (chunk + 1) * (chunks - chunk - 1));
     else
       fmt::print(stderr, "[{}/{}] {:.4f}\n", chunk + 1, chunks, estimate.ppl());
     std::fflush(stderr);
   }
   if (terminal) fmt::print(stderr, "\n");
   if (!std::isfinite(estimate.ppl())) return fail(Code::internal, "the perplexity is not finite");
-  fmt::print(stderr, "{} windows of {} tokens in {:.1f} s, {:.1f} tokens/s\n", chunks, n_ctx, seconds, double(chunks) * n_ctx / seconds);
+  fmt::print(stderr, "{} windows of {} tokens in {:.1f} s, {:.1f} tokens/s\n", chunks, n_ctx, seconds,
+             double(chunks) * n_ctx / seconds);
   if (profile) fmt::print(stderr, "{}", profile_text(*engine));
   if (model.json) {
-    nlohmann::ordered_json json = {{"ppl", estimate.ppl()}, {"error", estimate.error()}, {"n_ctx", n_ctx},
-                                   {"chunks", chunks},      {"counted_tokens", estimate.count}, {"mean_nll", estimate.sum / double(estimate.count)},
+    nlohmann::ordered_json json = {{"ppl", estimate.ppl()},
+                                   {"error", estimate.error()},
+                                   {"n_ctx", n_ctx},
+                                   {"chunks", chunks},
+                                   {"counted_tokens", estimate.count},
+                                   {"mean_nll", estimate.sum / double(estimate.count)},
                                    {"seconds", seconds}};
     if (profile) json["profile"] = profile_json(*engine);
     return write_stdout(json.dump(2) + "\n");
@@ -155,19 +164,21 @@ Status PerplexityCommand::run() {
 
 void add_perplexity(CLI::App& root) {
   auto command = std::make_shared<PerplexityCommand>();
-  CLI::App* app = add_command(
-      root, "perplexity", "measure how well a model predicts a text",
-      "Counted as llama-perplexity counts, so that the numbers compare: windows of --ctx tokens (512), BOS first where the\n"
-      "model wants one, the second half of each window counted. The last line of stdout is PPL = 12.3456 +/- 0.1234.\n\n"
-      "Examples:\n"
-      "  argent perplexity model.gguf -f wiki.test.raw\n"
-      "  argent perplexity -f text.txt -c 1024 --chunks 8 --activations f32 --cache-type f32",
-      [command] { return command->run(); });
+  CLI::App* app = add_command(root, "perplexity", "measure how well a model predicts a text",
+                              "Counted as llama-perplexity counts, so that the numbers compare: windows of --ctx "
+                              "tokens (512), BOS first where the\n"
+                              "model wants one, the second half of each window counted. The last line of stdout is PPL "
+                              "= 12.3456 +/- 0.1234.\n\n"
+                              "Examples:\n"
+                              "  argent perplexity model.gguf -f wiki.test.raw\n"
+                              "  argent perplexity -f text.txt -c 1024 --chunks 8 --activations f32 --cache-type f32",
+                              [command] { return command->run(); });
   command->positionals.add(*app, false);
   command->model.add(*app, true);
   app->add_option("-f,--file", command->file, "the text; - is stdin");
   app->add_option("--chunks", command->n_chunks, "windows to count (default: all)")->check(CLI::Range(1u, 1u << 30));
-  app->add_option("--activations", command->model.activations, "native (int8, as the kernels) or f32")->capture_default_str();
+  app->add_option("--activations", command->model.activations, "native (int8, as the kernels) or f32")
+      ->capture_default_str();
   app->add_flag("--profile", command->profile, "time, bytes and rates of each op, on stderr");
 }
 

@@ -37,8 +37,8 @@ std::string profile_text(std::span<const OpTime> times) {
   const std::vector<Row> rows = rows_by_op(times);
   double total = 0;
   for (const Row& row : rows) total += row.seconds;
-  std::string out = fmt::format("{:<28} {:>8} {:>10} {:>6} {:>10} {:>8} {:>9}\n", "op", "calls", "ms", "%", "MB", "GB/s",
-                                "GFLOP/s");
+  std::string out =
+      fmt::format("{:<28} {:>8} {:>10} {:>6} {:>10} {:>8} {:>9}\n", "op", "calls", "ms", "%", "MB", "GB/s", "GFLOP/s");
   for (const Row& row : rows)
     out += fmt::format("{:<28} {:>8} {:>10.2f} {:>6.1f} {:>10.1f} {:>8.2f} {:>9.2f}\n", info(row.op).name, row.count,
                        row.seconds * 1e3, total > 0 ? 100 * row.seconds / total : 0, row.bytes / 1e6,

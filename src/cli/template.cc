@@ -1,6 +1,7 @@
 // argent template: messages to the prompt that the model gets.
 #include "cli/chat_format.h"
 #include "cli/command.h"
+#include "cli/json_input.h"
 #include "hub/hub.h"
 
 namespace argent::cli {
@@ -16,18 +17,9 @@ struct TemplateCommand {
   Status run();
 };
 
-Result<Json> read_json(const std::string& path, std::string_view flag) {
-  std::string text;
-  if (path == "-") {
-    ARGENT_LET(text, read_stdin());
-  } else {
-    ARGENT_LET(text, read_file(path));
-  }
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& e) {
-    return fail(Code::invalid, "{} {}: {}", flag, path, e.what());
-  }
+Result<Json> read_json(const std::string& path, const std::string& flag) {
+  ARGENT_LET(const std::string text, path == "-" ? read_stdin() : read_file(path));
+  return parse_json(text, flag + " " + path);
 }
 
 Status TemplateCommand::run() {
@@ -35,7 +27,8 @@ Status TemplateCommand::run() {
   if (messages.empty()) return fail(Code::invalid, "--messages FILE.json is missing");
   ChatRequest request;
   ARGENT_LET(request.messages, read_json(messages, "--messages"));
-  if (request.messages.is_object() && request.messages.contains("messages")) request.messages = Json(request.messages["messages"]);
+  if (request.messages.is_object() && request.messages.contains("messages"))
+    request.messages = Json(request.messages["messages"]);
   if (!tools.empty()) {
     ARGENT_LET(request.tools, read_json(tools, "--tools"));
   }
@@ -52,8 +45,10 @@ Status TemplateCommand::run() {
   ARGENT_LET(const Rendered rendered, format->render(request));
   if (!model.json) return write_stdout(rendered.text);
   Json spans = Json::array();
-  for (const Span& span : rendered.spans) spans.push_back({{"begin", span.begin}, {"end", span.end}, {"from_template", span.from_template}});
-  return write_stdout(Json{{"prompt", rendered.text}, {"spans", spans}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  for (const Span& span : rendered.spans)
+    spans.push_back({{"begin", span.begin}, {"end", span.end}, {"from_template", span.from_template}});
+  return write_stdout(
+      Json{{"prompt", rendered.text}, {"spans", spans}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace
@@ -63,12 +58,14 @@ void add_template(CLI::App& root) {
   CLI::App* app = add_command(
       root, "template", "render messages with a chat template",
       "stdout is the prompt, byte for byte as transformers renders it. The template is the model's own, or the one of\n"
-      "--chat-template; with that and without a model no file is read, and variables such as bos_token come from --var.\n"
+      "--chat-template; with that and without a model no file is read, and variables such as bos_token come from "
+      "--var.\n"
       "FILE.json is OpenAI's array: [{\"role\": \"user\", \"content\": \"Hello\"}, ...]; - reads it from stdin.\n\n"
       "Examples:\n"
       "  echo '[{\"role\":\"user\",\"content\":\"Hi\"}]' | argent template --messages -\n"
       "  argent template model.gguf --messages chat.json --tools tools.json\n"
-      "  argent template --chat-template my.jinja --messages chat.json --var bos_token='\"<s>\"' --var enable_thinking=false",
+      "  argent template --chat-template my.jinja --messages chat.json --var bos_token='\"<s>\"' --var "
+      "enable_thinking=false",
       [command] { return command->run(); });
   command->positionals.add(*app, false);
   command->model.add(*app, false);
@@ -76,7 +73,8 @@ void add_template(CLI::App& root) {
   app->add_option("--messages", command->messages, "JSON file of the messages; - is stdin");
   app->add_option("--tools", command->tools, "JSON file of the tools");
   app->add_flag("--no-generation-prompt", command->no_generation_prompt, "leave the beginning of the answer out");
-  app->add_option("--var", command->variables, "a variable of the template: NAME=JSON, repeatable")->allow_extra_args(false);
+  app->add_option("--var", command->variables, "a variable of the template: NAME=JSON, repeatable")
+      ->allow_extra_args(false);
 }
 
 }  // namespace argent::cli

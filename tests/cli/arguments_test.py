@@ -1,0 +1,144 @@
+"""Help, positionals, options, exit codes and messages of wrong input."""
+import os
+import tempfile
+import unittest
+
+from harness import GEMMA, SMOL, Run, model, write_gguf
+
+COMMANDS = "ask chat complete bench perplexity inspect check tokenize template logits graph".split()
+
+
+class Help(unittest.TestCase):
+    def test_every_command_has_help_with_examples(self):
+        for command in [[c] for c in COMMANDS] + [["gguf", "split"], ["gguf", "merge"]]:
+            run = Run(*command, "--help")
+            self.assertEqual(run.rc, 0, command)
+            self.assertIn("argent " + " ".join(command), run.out, command)
+            for option in ["--model", "--device", "--isa", "--threads", "--ctx", "--json"]:
+                self.assertIn(option, run.out, command)
+
+    def test_root(self):
+        run = Run("--help")
+        self.assertEqual(run.rc, 0)
+        for command in COMMANDS + ["gguf"]:
+            self.assertIn(command, run.out)
+        self.assertIn("ARGENT_MODELS", run.out)
+        self.assertRegex(Run("--version").out, r"^argent \d+\.\d+\.\d+")
+
+
+class WrongInput(unittest.TestCase):
+    def fails(self, code, *args, has="", **kw):
+        run = Run(*args, **kw)
+        self.assertEqual(run.rc, code, (args, run.out, run.err))
+        self.assertEqual(run.out, "", args)
+        lines = run.err.splitlines()
+        self.assertEqual(len(lines), 1, (args, run.err))
+        self.assertTrue(lines[0].startswith("argent: "), run.err)
+        self.assertIn(has, lines[0])
+        return lines[0]
+
+    def test_flags(self):
+        self.fails(2, "ask", "--nonsense", "x", has="--nonsense")
+        self.fails(2, "nonsense")
+        self.fails(2, has="subcommand")
+        self.fails(2, "gguf", has="subcommand")
+        self.fails(2, "ask", "x", "--ctx", "0", has="--ctx")
+        self.fails(2, "ask", "x", "-t", "-3")
+        self.fails(2, "ask", "x", "--cache-type", "q9", has="q9")
+        self.fails(2, "ask", "x", "--activations", "f64", has="f64")
+        self.fails(3, "ask", "x", "--device", "tpu", has="tpu")
+        self.fails(2, "ask", "x", "--max-token", "3", has="did you mean --max-tokens?")
+        self.fails(2, "ask", "x", "--cxt", "3", has="did you mean --ctx?")
+        self.fails(2, "inpsect", has="did you mean inspect?")
+        self.fails(2, "gguf", "mrege", "a", "b", has="did you mean merge?")
+        self.fails(2, "ask", "x", env={"ARGENT_THREADS": "many"}, has="ARGENT_THREADS")
+
+    def test_sampling_ranges(self):
+        for flag, value in [("--temp", "-1"), ("--temp", "nan"), ("--top-p", "0"), ("--top-p", "1.5"), ("--min-p", "2"),
+                            ("--repeat-penalty", "0"), ("--seed", "-1"), ("--top-k", "x")]:
+            self.fails(2, "ask", "x", flag, value, has=value)
+
+    def test_models(self):
+        self.fails(4, "ask", "no-such-model", "x", has="no-such-model")
+        self.fails(4, "inspect", "/no/such/file.gguf", has="/no/such/file.gguf")
+        self.fails(4, "ask", "x", env={"ARGENT_MODELS": "/no/such/folder"}, has="/no/such/folder")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.gguf")
+            for content in [b"", b"GGUF", b"hello" * 100]:
+                with open(path, "wb") as file:
+                    file.write(content)
+                for command in [["inspect"], ["check"], ["graph"]]:
+                    self.fails(2, *command, path, has=path)
+            self.fails(2, "ask", path, "x", has=path)
+
+    def test_unknown_architecture_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.gguf")
+            write_gguf(path, {"general.architecture": "frobnicator", "frobnicator.block_count": 3},
+                       [("w", [32], 0, b"\0" * 128)])
+            for command in [["ask", path, "x"], ["chat", path], ["graph", path], ["complete", path, "x"]]:
+                line = self.fails(3, *command, has="frobnicator")
+                self.assertIn("llama", line)  # what there is
+            run = Run("inspect", path)
+            self.assertEqual(run.rc, 0, run.err)
+            self.assertIn("frobnicator", run.out)
+            self.assertRegex(run.out, r"runs +no: ")
+            info = Run("inspect", path, "--json").json()
+            self.assertEqual((info["architecture"], info["supported"], info["sizes"]["layers"]), ("frobnicator", False, 3))
+            run = Run("check", path, "--json")
+            self.assertEqual(run.rc, 3)
+            import json
+            report = json.loads(run.out)
+            self.assertFalse(report["fits"])
+            self.assertTrue(any("frobnicator" in s for s in report["unsupported"]))
+
+    def test_too_many_words(self):
+        self.fails(2, "ask", SMOL, "x", "y")
+        self.fails(2, "ask", "-m", SMOL, "x", "y", has="-m")
+        self.fails(2, "inspect", "x", "y")
+        self.fails(2, "ask", has="nothing to ask")
+        self.fails(2, "complete", has="no text")
+
+    def test_files(self):
+        self.fails(4, "ask", "x", "-f", "/no/such.txt", has="/no/such.txt")
+        self.fails(4, "perplexity", "-f", "/no/such.txt", has="/no/such.txt")
+        self.fails(2, "perplexity", has="-f")
+        self.fails(2, "template", has="--messages")
+        self.fails(2, "template", "--messages", "-", stdin="{", has="--messages")
+        self.fails(2, "template", "--messages", "-", "--var", "x", stdin="[]", has="--var")
+        self.fails(2, "template", "--messages", "-", "--var", "x=y", stdin="[]", has="JSON")
+
+    def test_deep_json(self):
+        deep = "[" * 100000 + "]" * 100000
+        self.fails(2, "template", "--messages", "-", stdin=deep, has="deep")
+        self.fails(2, "template", "--messages", "-", stdin='[{"role":"user","content":"x","y":%s}]' % deep, has="deep")
+        self.fails(2, "template", "--messages", "-", "--var", "x=" + deep[50000:-50000], stdin="[]", has="deep")
+
+    def test_context(self):
+        line = self.fails(2, "ask", "word " * 200, "--ctx", "64")
+        self.assertIn("64", line)
+
+
+class Positionals(unittest.TestCase):
+    def test_single_is_text(self):
+        ids = Run("tokenize", "hello", "--ids").out
+        self.assertEqual(Run("tokenize", SMOL, "hello", "--ids").out, ids)
+        self.assertEqual(Run("tokenize", "-m", SMOL, "hello", "--ids").out, ids)
+        self.assertEqual(Run("tokenize", "-m", model(), "hello", "--ids").out, ids)
+        self.assertEqual(Run("tokenize", SMOL[:-5], "hello", "--ids").out, ids)
+
+    def test_single_is_model_with_stdin(self):
+        gemma = Run("tokenize", GEMMA, "--stdin", "--ids", stdin="hello").out
+        self.assertEqual(gemma, Run("tokenize", GEMMA, "hello", "--ids").out)
+        self.assertNotEqual(gemma, Run("tokenize", "--stdin", "--ids", stdin="hello").out)
+
+    def test_ask_single_is_text(self):
+        run = Run("ask", SMOL, "-n", "1", "--json", "--device", "null")  # the file's name as a question
+        self.assertEqual(run.rc, 0, run.err)
+        self.assertIn(SMOL, run.json()["model"])
+        run = Run("ask", GEMMA, "--stdin", "-n", "1", "--json", "--device", "null", stdin="hello")
+        self.assertIn(GEMMA, run.json()["model"])
+
+
+if __name__ == "__main__":
+    unittest.main()
