@@ -41,7 +41,7 @@ struct PlanOptions {
   Stage stop_after = Stage::planned;  // for `argent graph --stage`
   bool fuse = true;
   // Device of a layer, and of what is outside the layers (-1); empty: everything on device 0.
-  std::vector<uint8_t> layer_device;
+  std::vector<uint8_t> layer_device = {};
 };
 
 // Runs the passes over a model's graph. Fails when an op has no kernel on any device, naming it with its shapes.

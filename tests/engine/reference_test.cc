@@ -123,8 +123,12 @@ TEST_P(EveryArchitecture, TextsDoNotDependOnTheCompany) {
       for (size_t i = 0; i < requests.size(); ++i)
         EXPECT_EQ(together[i], alone[i]) << "case " << how << ", sequence " << i;
     }
-    if (how == 0) EXPECT_GT(engine->counters().reused_tokens, 0u);
-    if (how == 1) EXPECT_GT(engine->counters().preemptions, 0u);
+    if (how == 0) {
+      EXPECT_GT(engine->counters().reused_tokens, 0u);
+    }
+    if (how == 1) {
+      EXPECT_GT(engine->counters().preemptions, 0u);
+    }
   }
 }
 

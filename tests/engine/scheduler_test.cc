@@ -49,7 +49,9 @@ void check(const std::vector<Want>& wants, const Budget& budget) {
     const bool no_rows = outputs == budget.max_outputs, no_tokens = tokens == budget.max_tokens;
     if (no_tokens) continue;
     ASSERT_TRUE(no_rows) << i;
-    if (!w.all_rows) ASSERT_TRUE(w.last_row && (of[i] ? of[i]->n_tokens : 0) == w.missing - 1) << i;
+    if (!w.all_rows) {
+      ASSERT_TRUE(w.last_row && (of[i] ? of[i]->n_tokens : 0) == w.missing - 1) << i;
+    }
   }
 }
 

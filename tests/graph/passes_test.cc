@@ -91,9 +91,10 @@ TEST(RowsPass, LastLayerRunsOnLogitsRowsOnly) {
   for (const Node& n : graph.nodes)
     if (!n.outputs.empty()) rows[{n.layer, n.op}].push_back(rows_of(graph, &n));
   for (const auto& [key, seen] : rows)
-    if (key.first == 0 || key.second == Op::embed || key.second == Op::rope_table)
+    if (key.first == 0 || key.second == Op::embed || key.second == Op::rope_table) {
       for (Rows r : seen) EXPECT_EQ(r, Rows::tokens) << key.first << " " << info(key.second).name;
-  // Layer 1: K and V on all tokens, q and what follows on the rows that want logits.
+      // Layer 1: K and V on all tokens, q and what follows on the rows that want logits.
+    }
   EXPECT_EQ((rows[{1, Op::attention}]), std::vector{Rows::outputs});
   EXPECT_EQ((rows[{1, Op::rope}]), (std::vector{Rows::outputs, Rows::tokens}));
   EXPECT_EQ((rows[{1, Op::matmul}]), (std::vector{Rows::outputs, Rows::tokens, Rows::tokens, Rows::outputs,
@@ -165,14 +166,17 @@ TEST(PlacePass, LayersSplitOverDevices) {
   const FakeDevice other("gpu");
   const Graph graph = after(Stage::placed, Decoder(4).with_head(), {&kCpu, &other}, {.layer_device = {0, 0, 1, 1}});
   for (const Node& n : graph.nodes)
-    if (n.layer >= 0 && n.op != Op::copy) EXPECT_EQ(n.device, n.layer < 2 ? 0 : 1);
-  // Every operand is on the device of its reader, and nothing is copied twice to one device.
+    if (n.layer >= 0 && n.op != Op::copy) {
+      EXPECT_EQ(n.device, n.layer < 2 ? 0 : 1);
+      // Every operand is on the device of its reader, and nothing is copied twice to one device.
+    }
   std::map<ValueId, uint8_t> home;
   std::set<std::pair<ValueId, uint8_t>> copies;
   for (const Node& n : graph.nodes) {
     for (ValueId id : n.inputs)
-      if (graph.value(id).kind == ValueKind::activation && n.op != Op::copy)
+      if (graph.value(id).kind == ValueKind::activation && n.op != Op::copy) {
         EXPECT_EQ(home.at(id), n.device) << info(n.op).name;
+      }
     if (n.op == Op::copy) {
       EXPECT_NE(home.at(n.inputs[0]), n.device);
       EXPECT_TRUE(copies.insert({n.inputs[0], n.device}).second);
@@ -188,7 +192,9 @@ TEST(PlacePass, OpsWithoutAKernelGoWhereThereIsOne) {
   const Graph built = Decoder(2).with_head();
   const Graph graph = after(Stage::placed, built, {&lacks, &lacks_too, &kCpu});
   for (const Node& n : graph.nodes)
-    if (n.op != Op::copy) EXPECT_EQ(n.device, n.op == Op::silu ? 2 : 0) << info(n.op).name;
+    if (n.op != Op::copy) {
+      EXPECT_EQ(n.device, n.op == Op::silu ? 2 : 0) << info(n.op).name;
+    }
   EXPECT_EQ(count(graph, Op::copy), 4u);  // there and back in each layer
 
   const auto refused =
@@ -202,7 +208,9 @@ TEST(PlacePass, ACacheAndItsReadersStayTogether) {
   const FakeDevice no_attention("gpu", {Op::attention});
   const Graph graph = after(Stage::placed, Decoder(2).with_head(), {&no_attention, &kCpu});
   for (const Node& n : graph.nodes)
-    if (n.op == Op::attention || n.op == Op::kv_store) EXPECT_EQ(n.device, 1) << info(n.op).name;
+    if (n.op == Op::attention || n.op == Op::kv_store) {
+      EXPECT_EQ(n.device, 1) << info(n.op).name;
+    }
   const FakeDevice no_store("npu", {Op::kv_store});
   const auto refused = make_plan(Decoder(2).with_head(), {8, 8, false, Tail::logits},
                                  std::vector<const KernelTable*>{&no_attention, &no_store});
@@ -377,7 +385,9 @@ TEST(FusePass, NeverAcrossDevices) {
   const FakeDevice second("gpu1");
   const Graph split = after(Stage::fused, Decoder(2).with_head(), {&kCpu, &second}, {.layer_device = {0, 1}});
   for (const Node& n : split.nodes)
-    if (n.op == Op::glu || n.op == Op::qkv) EXPECT_EQ(n.device, n.layer);
+    if (n.op == Op::glu || n.op == Op::qkv) {
+      EXPECT_EQ(n.device, n.layer);
+    }
 }
 
 // ---- alias and memory ----
@@ -414,6 +424,24 @@ TEST(AliasPass, PenaltiesWorkOnTheLogitsThemselves) {
     EXPECT_TRUE(all(graph, op)[0]->in_place) << info(op).name;
 }
 
+// A result is read after the step: what runs behind it in the plan may not take its place.
+TEST(MemoryPass, ResultsLiveToTheEnd) {
+  Decoder b(0);
+  const ValueId result = b.silu(b.x);
+  b.set_logits(result);
+  ValueId y = b.gelu(b.x);
+  for (int i = 0; i < 3; ++i) y = b.matmul(y, b.matrix(fmt::format("w{}", i), 64, 64));
+  const ValueId cache = b.kv({.layer = 0, .n_head_kv = 1, .d_head = 64, .d_value = 64});
+  b.kv_store(y, y, cache);
+  const Plan made = plan(b.done(), {&kCpu}, {}, {8, 8, true, Tail::logits});
+  ASSERT_EQ(made.graph.logits, result);
+  for (const Node& n : made.graph.nodes)
+    for (ValueId id : n.outputs)
+      if (n.layer == -1 && id > result) {
+        EXPECT_NE(made.offset[id], made.offset[result]) << info(n.op).name;
+      }
+}
+
 TEST(MemoryPass, WorkspaceScalesWithTheNodesRows) {
   FakeDevice device("gpu");
   std::map<Op, std::set<uint32_t>> asked;
@@ -447,7 +475,9 @@ TEST(PlanKeys, Properties) {
         ASSERT_LE(key.n_tokens, key.all_rows ? max_outputs : max_tokens);
         ASSERT_LE(key.n_outputs, max_outputs);
         ASSERT_TRUE(key.n_tokens == n || key.n_tokens < 8 * n || n > 64) << n;
-        if (key.all_rows) ASSERT_EQ(key.n_outputs, key.n_tokens);
+        if (key.all_rows) {
+          ASSERT_EQ(key.n_outputs, key.n_tokens);
+        }
         ASSERT_EQ(
             plan_key(key.n_tokens, key.all_rows ? key.n_tokens : key.n_outputs, max_tokens, max_outputs, Tail::greedy)
                 .n_tokens,

@@ -64,6 +64,24 @@ TEST(Load, LayersShareRopeTables) {
   EXPECT_EQ(count_ops(loaded(gemma)->model.graph)[Op::rope_table], 1u);
 }
 
+TEST(Load, GemmaRotatesSlidingLayersByTheirOwnTable) {
+  TinyModel tiny("gemma3");
+  tiny.set("rope.scaling.factor", 8.0f);  // of the full layers only
+  const auto m = loaded(tiny);
+  const Graph& graph = m->model.graph;
+  size_t n_ropes = 0;
+  for (const Node& rope : graph.nodes) {
+    if (rope.op != Op::rope) continue;
+    ++n_ropes;
+    for (const Node& table : graph.nodes) {
+      if (table.op != Op::rope_table || table.outputs[0] != rope.inputs[1]) continue;
+      EXPECT_EQ(table.attrs.freq_base, rope.layer == 5 ? 1e6f : 1e4f) << rope.layer;
+      EXPECT_EQ(table.attrs.freq_scale, rope.layer == 5 ? 0.125f : 1.0f) << rope.layer;
+    }
+  }
+  EXPECT_EQ(n_ropes, 14u);
+}
+
 TEST(Load, OpsOfTheArchitectures) {
   const auto ops = [](const char* arch, const TinyShape& shape = {}) {
     return count_ops(loaded(TinyModel(arch, shape))->model.graph);

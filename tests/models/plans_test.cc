@@ -86,9 +86,10 @@ void check_memory(const Plan& plan, const std::vector<const KernelTable*>& devic
     const auto where = [&] { return what + ", node " + std::to_string(n) + " " + std::string(info(node.op).name); };
     std::erase_if(alive, [&](const Alive& a) { return last[a.id] < n && a.id != g.logits && a.id != g.sampled; });
     for (ValueId id : node.inputs)
-      if (g.value(id).kind == ValueKind::activation)
+      if (g.value(id).kind == ValueKind::activation) {
         ASSERT_TRUE(std::any_of(alive.begin(), alive.end(), [&](const Alive& a) { return a.id == id; }))
             << where() << " reads " << id;
+      }
     if (node.in_place) {  // the input makes room for output 0
       const ValueId dying = node.inputs[size_t(info(node.op).in_place)];
       ASSERT_EQ(last[dying], n) << where();
@@ -101,8 +102,9 @@ void check_memory(const Plan& plan, const std::vector<const KernelTable*>& devic
       ASSERT_EQ(range.begin % 64, 0u) << where();
       ASSERT_LE(range.end, plan.arena_bytes[node.device]) << where();
       for (const Alive& a : alive)
-        if (a.device == node.device)
+        if (a.device == node.device) {
           ASSERT_FALSE(a.range.overlaps(range)) << where() << ": " << id << " lies on " << a.id;
+        }
       alive.push_back({id, range, node.device});
     };
     for (ValueId id : node.outputs) {
@@ -122,7 +124,9 @@ void check_memory(const Plan& plan, const std::vector<const KernelTable*>& devic
     }
   }
   for (size_t id = 0; id < g.values.size(); ++id)
-    if (g.values[id].kind != ValueKind::activation) ASSERT_EQ(plan.offset[id], Plan::kNoOffset) << what;
+    if (g.values[id].kind != ValueKind::activation) {
+      ASSERT_EQ(plan.offset[id], Plan::kNoOffset) << what;
+    }
 }
 
 TEST(Plans, NoTwoValuesAliveOverlap) {
@@ -181,9 +185,10 @@ TEST(Plans, LargestRungsNeedTheLargestArena) {
           for (uint32_t n : {1u, 2u, 8u, 9u, 64u, 65u, 512u})
             for (uint32_t outputs : {0u, 1u, 2u, 8u, 9u, 64u})
               for (Tail tail : {Tail::logits, Tail::greedy, Tail::sample})
-                if (n <= max_tokens && outputs <= std::min(n, max_outputs))
+                if (n <= max_tokens && outputs <= std::min(n, max_outputs)) {
                   ASSERT_LE(arena(graph, plan_key(n, outputs, max_tokens, max_outputs, tail), fuse), reserved)
                       << arch << " " << n << " " << outputs;
+                }
         }
       }
 }
@@ -272,11 +277,14 @@ TEST(Dumps, EveryStageInEveryFormat) {
         const Cost c = cost(plan->graph, node, context);
         EXPECT_EQ(row["bytes"], c.bytes);
         EXPECT_EQ(row["flops"], c.flops);
-        if (stage == Stage::planned)
+        if (stage == Stage::planned) {
           for (size_t k = 0; k < node.outputs.size(); ++k)
             EXPECT_EQ(row["outputs"][k]["offset"], plan->offset[node.outputs[k]]);
+        }
       }
-      if (stage == Stage::planned) EXPECT_EQ(json["arena_bytes"].get<std::vector<uint64_t>>(), plan->arena_bytes);
+      if (stage == Stage::planned) {
+        EXPECT_EQ(json["arena_bytes"].get<std::vector<uint64_t>>(), plan->arena_bytes);
+      }
 
       DotParser dot(dump(*plan, DumpFormat::dot, context));
       EXPECT_TRUE(dot.parse()) << arch;
