@@ -246,7 +246,9 @@ Result<Interp::Flow> Interp::exec_for(const Stmt& s, Names scope, const Value& i
                    if (!more) return false;
                    ARGENT_TRY(assign(*s.filter_target, names, item));
                    ARGENT_LET(Value keep, eval(*s.filter, names));
-                   if (truthy(keep)) return true;
+                   if (!truthy(keep)) continue;
+                   ARGENT_LET(item, unpacked(*s.filter_target, names));
+                   return true;
                  }
                }));
   }
@@ -294,6 +296,17 @@ Result<Interp::Flow> Interp::exec_for(const Stmt& s, Names scope, const Value& i
   if (ran || s.otherwise.empty()) return Flow::normal;
   ARGENT_LET(Ptr<Scope> otherwise, enter(s.otherwise_layout, scope));
   return exec(s.otherwise, otherwise, out);
+}
+
+// What a filtered loop passes on: with several targets a tuple of them, whatever the item was.
+Result<Value> Interp::unpacked(const Expr& target, Names scope) {
+  if (target.kind == ExprKind::name) return scope->slots[target.ref.slot];
+  std::vector<Value> parts;
+  for (const ExprPtr& kid : target.kids) {
+    ARGENT_LET(Value part, unpacked(*kid, scope));
+    parts.push_back(std::move(part));
+  }
+  return tuple(std::move(parts));
 }
 
 Status Interp::assign(const Expr& target, Names scope, const Value& v) {

@@ -144,6 +144,7 @@ class Interp {
   Result<Flow> exec_for(const Stmt& s, Names scope, const Value& iterable, int64_t depth, Text& out);
   Result<Flow> exec_with(const Stmt& s, Names scope, Text& out);
   Status exec_call_block(const Stmt& s, Names scope, Text& out);
+  Result<Value> unpacked(const Expr& target, Names scope);
   Status assign(const Expr& target, Names scope, const Value& v);
   Result<Value> make_macro(const MacroDecl& decl, Names scope);
   Result<Value> call_macro(const MacroObject& macro, Args& args);

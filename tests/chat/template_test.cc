@@ -33,6 +33,7 @@ TEST(Template, Loops) {
        "endfor %}",
        "013"},
       {"{% for x in xs if x > 1 %}{{ x }}{{ loop.last }}{% endfor %}", "3False2True", kChat},
+      {"{% for a, b in [[1, 2], [3, 4]] if a %}{{ loop.nextitem }}{% endfor %}", "(3, 4)"},
       {"{% for x in [] %}{{ x }}{% else %}none{% endfor %}", "none"},
       {"{% for x in xs %}{% break %}{% else %}else runs when no pass came to its end{% endfor %}",
        "else runs when no pass came to its end", kChat},
