@@ -177,8 +177,9 @@ Result<bool> LineEditor::read_byte(char& byte, int timeout_ms) {
 Result<LineEditor::Line> LineEditor::read_plain() {
   std::string text;
   for (;;) {
-    size_t newline;
-    while ((newline = pending_.find('\n')) == std::string::npos) {
+    size_t newline, searched = 0;
+    while ((newline = pending_.find('\n', searched)) == std::string::npos) {
+      searched = pending_.size();
       char bytes[4096];
       const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
       if (n < 0 && errno == EINTR) {
@@ -202,102 +203,71 @@ Result<LineEditor::Line> LineEditor::read_plain() {
 
 // One key; `text` gets a character that was typed.
 Result<LineEditor::Key> LineEditor::read_key(std::string& text) {
+  static constexpr std::pair<char, Key> kControls[] = {
+      {1, Key::home},         // Ctrl-A
+      {2, Key::left},         // Ctrl-B
+      {3, Key::interrupt},    // Ctrl-C
+      {4, Key::eof},          // Ctrl-D
+      {5, Key::end},          // Ctrl-E
+      {6, Key::right},        // Ctrl-F
+      {8, Key::backspace},    // Ctrl-H
+      {9, Key::text},         // Tab
+      {10, Key::enter},       // what was typed before the terminal was ours
+      {11, Key::kill_end},    // Ctrl-K
+      {12, Key::redraw},      // Ctrl-L
+      {13, Key::enter},       // Enter
+      {14, Key::down},        // Ctrl-N
+      {16, Key::up},          // Ctrl-P
+      {21, Key::kill_start},  // Ctrl-U
+      {23, Key::kill_word},   // Ctrl-W
+      {25, Key::yank},        // Ctrl-Y
+      {127, Key::backspace},
+  };
   char c = 0;
   ARGENT_LET(const bool got, read_byte(c, kForever));
   if (!got) return Key::closed;
-  switch (c) {
-    case 1:
-      return Key::home;  // Ctrl-A
-    case 2:
-      return Key::left;  // Ctrl-B
-    case 3:
-      return Key::interrupt;  // Ctrl-C
-    case 4:
-      return Key::eof;  // Ctrl-D
-    case 5:
-      return Key::end;  // Ctrl-E
-    case 6:
-      return Key::right;  // Ctrl-F
-    case 8:
-    case 127:
-      return Key::backspace;
-    case 11:
-      return Key::kill_end;  // Ctrl-K
-    case 12:
-      return Key::redraw;  // Ctrl-L
-    case 10:
-    case 13:
-      return Key::enter;  // 10 is what was typed before the terminal was ours
-    case 14:
-      return Key::down;  // Ctrl-N
-    case 16:
-      return Key::up;  // Ctrl-P
-    case 21:
-      return Key::kill_start;  // Ctrl-U
-    case 23:
-      return Key::kill_word;  // Ctrl-W
-    case 25:
-      return Key::yank;  // Ctrl-Y
-    case 27:
-      break;
-    default:
-      if (uint8_t(c) < 0x20 && c != '\t') return Key::none;
+  if (c == 27) return read_escape();
+  for (const auto& [byte, key] : kControls)
+    if (byte == c) {
       text = c;
-      for (size_t n = sequence_length(c); text.size() < n;) {
-        ARGENT_LET(const bool more, read_byte(c, kEscapeMs));
-        if (!more) return Key::none;
-        text += c;
-      }
-      if (text.size() == 1 && uint8_t(text[0]) >= 0x80) return Key::none;  // no UTF-8
-      return Key::text;
+      return key;
+    }
+  if (uint8_t(c) < 0x20) return Key::none;
+  text = c;
+  for (const size_t n = sequence_length(c); text.size() < n;) {
+    ARGENT_LET(const bool more, read_byte(c, kEscapeMs));
+    if (!more) return Key::none;
+    text += c;
   }
-  ARGENT_LET(const bool second, read_byte(c, kEscapeMs));
-  if (!second) return Key::none;
-  switch (c) {
-    case 13:
-    case 10:
-      return Key::newline;  // Alt-Enter
-    case 'b':
-      return Key::word_left;
-    case 'f':
-      return Key::word_right;
-    case 127:
-      return Key::kill_word;
-    case '[':
-    case 'O':
-      break;
-    default:
-      return Key::none;
-  }
-  std::string parameters;
+  return text.size() == 1 && uint8_t(text[0]) >= 0x80 ? Key::none : Key::text;  // a lone byte is no UTF-8
+}
+
+// What stands behind an escape: the sequences of xterm and its kin, and Alt with a letter.
+Result<LineEditor::Key> LineEditor::read_escape() {
+  static constexpr std::pair<char, Key> kAlt[] = {
+      {10, Key::newline}, {13, Key::newline}, {'b', Key::word_left}, {'f', Key::word_right}, {127, Key::kill_word}};
+  static constexpr std::pair<std::string_view, Key> kSequences[] = {
+      {"A", Key::up},           {"B", Key::down},          {"C", Key::right},
+      {"D", Key::left},         {"1;5C", Key::word_right}, {"1;3C", Key::word_right},
+      {"1;5D", Key::word_left}, {"1;3D", Key::word_left},  {"H", Key::home},
+      {"1~", Key::home},        {"7~", Key::home},         {"F", Key::end},
+      {"4~", Key::end},         {"8~", Key::end},          {"3~", Key::erase},
+      {"200~", Key::paste}};
+  char c = 0;
+  ARGENT_LET(const bool got, read_byte(c, kEscapeMs));
+  if (!got) return Key::none;
+  for (const auto& [byte, key] : kAlt)
+    if (byte == c) return key;
+  if (c != '[' && c != 'O') return Key::none;
+  std::string sequence;
   do {
     ARGENT_LET(const bool more, read_byte(c, kEscapeMs));
     if (!more) return Key::none;
-    if (c < 0x40) parameters += c;
-  } while (c < 0x40 && parameters.size() < 16);
-  const bool modified = parameters.ends_with(";5") || parameters.ends_with(";3");
-  switch (c) {
-    case 'A':
-      return Key::up;
-    case 'B':
-      return Key::down;
-    case 'C':
-      return modified ? Key::word_right : Key::right;
-    case 'D':
-      return modified ? Key::word_left : Key::left;
-    case 'H':
-      return Key::home;
-    case 'F':
-      return Key::end;
-    case '~':
-      if (parameters == "1" || parameters == "7") return Key::home;
-      if (parameters == "4" || parameters == "8") return Key::end;
-      if (parameters == "3") return Key::erase;
-      if (parameters == "200") return Key::paste;
-      return Key::none;
-    default:
-      return Key::none;
-  }
+    sequence += c;
+  } while (c < 0x40 && sequence.size() < 16);
+  for (const auto& [text, key] : kSequences)
+    if (text == sequence) return key;
+  return Key::none;
 }
 
 // What stands between the marks of a bracketed paste, with line breaks as \n and without other control characters.

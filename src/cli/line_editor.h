@@ -79,6 +79,7 @@ class LineEditor {
   Result<Line> edit(std::string_view prompt, std::string_view initial);
   Result<bool> read_byte(char& byte, int timeout_ms);
   Result<Key> read_key(std::string& text);
+  Result<Key> read_escape();
   Result<std::string> read_paste();
   void draw(std::string_view prompt, bool final);
   void recall(size_t index);
