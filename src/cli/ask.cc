@@ -77,7 +77,7 @@ Status AskCommand::run() {
     ARGENT_TRY(write_stdout("\n"));
   }
   if (!chat.quiet) fmt::print(stderr, "{}\n", statistics_line(generation));
-  if (chat.profile) fmt::print(stderr, "{}", profile_text(*engine));
+  if (chat.profile && !model.json) fmt::print(stderr, "{}", profile_text(*engine));
   if (generation.stop == Stop::context)
     fmt::print(stderr, "argent: the context of {} positions is full, the answer is cut off; --ctx gives more\n",
                engine->n_ctx());

@@ -145,7 +145,7 @@ Status PerplexityCommand::run() {
   if (!std::isfinite(estimate.ppl())) return fail(Code::internal, "the perplexity is not finite");
   fmt::print(stderr, "{} windows of {} tokens in {:.1f} s, {:.1f} tokens/s\n", chunks, n_ctx, seconds,
              double(chunks) * n_ctx / seconds);
-  if (profile) fmt::print(stderr, "{}", profile_text(*engine));
+  if (profile && !model.json) fmt::print(stderr, "{}", profile_text(*engine));
   if (model.json) {
     nlohmann::ordered_json json = {{"ppl", estimate.ppl()},
                                    {"error", estimate.error()},
