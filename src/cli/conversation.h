@@ -15,7 +15,7 @@ struct ChatOptions {
   std::string chat_template;           // --chat-template; empty: the model's own
   std::vector<std::string> variables;  // --var NAME=JSON
   std::string system;
-  uint32_t max_tokens = 0;  // of an answer; 0: until the context is full
+  uint32_t max_tokens = 1024;  // of an answer; 0: until the context is full
   bool quiet = false, profile = false;
 
   void add(CLI::App& app);
