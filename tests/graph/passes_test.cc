@@ -93,8 +93,8 @@ TEST(RowsPass, LastLayerRunsOnLogitsRowsOnly) {
   for (const auto& [key, seen] : rows)
     if (key.first == 0 || key.second == Op::embed || key.second == Op::rope_table) {
       for (Rows r : seen) EXPECT_EQ(r, Rows::tokens) << key.first << " " << info(key.second).name;
-      // Layer 1: K and V on all tokens, q and what follows on the rows that want logits.
     }
+  // Layer 1: K and V on all tokens, q and what follows on the rows that want logits.
   EXPECT_EQ((rows[{1, Op::attention}]), std::vector{Rows::outputs});
   EXPECT_EQ((rows[{1, Op::rope}]), (std::vector{Rows::outputs, Rows::tokens}));
   EXPECT_EQ((rows[{1, Op::matmul}]), (std::vector{Rows::outputs, Rows::tokens, Rows::tokens, Rows::outputs,
@@ -168,8 +168,8 @@ TEST(PlacePass, LayersSplitOverDevices) {
   for (const Node& n : graph.nodes)
     if (n.layer >= 0 && n.op != Op::copy) {
       EXPECT_EQ(n.device, n.layer < 2 ? 0 : 1);
-      // Every operand is on the device of its reader, and nothing is copied twice to one device.
     }
+  // Every operand is on the device of its reader, and nothing is copied twice to one device.
   std::map<ValueId, uint8_t> home;
   std::set<std::pair<ValueId, uint8_t>> copies;
   for (const Node& n : graph.nodes) {
