@@ -100,7 +100,7 @@ class Generator:
         r = self.r
         if d <= 0 or r.random() < 0.5:
             return r.choice(["0", "1", "2", "3", "7", "-1", "-2", "10", "2.5", "0.1", "1e3", "n", "k", "f", "1_000", "0x1F", "b",
-                             "true", "1.0", "-0.0", "1e-7", "123456789012"])  # fmt: skip
+                             "true", "1.0", "-0.0", "-7", "-2.5", "13", "1e-7", "123456789012"])  # fmt: skip
         return self.pick(
             lambda: f"({self.number(d - 1)} {r.choice(['+', '-', '*', '/', '//', '%'])} {self.number(d - 1)})",
             lambda: f"({r.choice(['2', '3', '-2', '1.5', 'k'])} ** {r.choice(['0', '2', '3', '-1', '0.5'])})",
@@ -311,7 +311,7 @@ class Generator:
             lambda: f"{self.any(d - 1)}|default({self.any(d - 1)}" + r.choice(["", ", true", ", boolean=true"]) + ")",
             lambda: f"({self.any(d - 1)} {r.choice(['+', '*', '-', '%', '~'])} {self.any(d - 1)})",
             lambda: f"{self.any(d - 1)}|{r.choice(['length', 'list', 'join', 'first', 'last', 'string', 'tojson', 'trim', 'upper', 'items|list', 'sort', 'int', 'reverse|list', 'capitalize', 'sum', 'unique|list', 'abs'])}",
-            lambda: f"({self.any(d - 1)})|attr('{r.choice(KEYS)}')",
+            lambda: f"({self.any(d - 1)})|attr('{r.choice(['role', 'name', 'nokey', 'n', 'id'])}')",
         )
 
     # --- statements

@@ -103,7 +103,7 @@ def actual(probe, cases):
     done = subprocess.run([probe], input=lines.encode(), capture_output=True)
     if done.returncode != 0:
         raise SystemExit(f"{probe} ended with {done.returncode}: {done.stderr.decode()[-2000:]}")
-    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def corpus(probe):
@@ -152,7 +152,9 @@ def main():
         chunk = named[begin : begin + 2000]
         for (name, case), got in zip(chunk, actual(args.probe, [c for _, c in chunk])):
             kind, want = expected(env, case)
-            if kind == "text" and ACCIDENTAL.search(want) and got.get("text") != want:
+            # jinja2 folds the slice of a constant that has no slices to undefined; here it is the error it is elsewhere.
+            folded = "cannot be sliced" in got.get("error", "")
+            if kind == "text" and got.get("text") != want and (folded or ACCIDENTAL.search(want)):
                 counts["accidental"] += 1
             elif kind == "error" and "error" in got:
                 counts["error"] += 1
