@@ -66,6 +66,7 @@ Result<std::vector<Value>> sorted(Interp& interp, std::vector<Keyed> items, bool
 
 Result<Value> do_sort(Interp& interp, const Value& v, Args& args) {
   ARGENT_LET(Bound b, bind("sort", args, {"reverse", "case_sensitive", "attribute"}, 0));
+  if (b[0]) ARGENT_TRY(integer_argument(*b[0], "reverse"));
   std::vector<std::vector<Value>> paths;
   if (b[2] && b[2]->is(Kind::string)) {
     const std::string& s = b[2]->text().bytes();
@@ -99,6 +100,7 @@ Result<Value> do_sort(Interp& interp, const Value& v, Args& args) {
 
 Result<Value> do_dictsort(Interp& interp, const Value& v, Args& args) {
   ARGENT_LET(Bound b, bind("dictsort", args, {"case_sensitive", "by", "reverse"}, 0));
+  if (b[2]) ARGENT_TRY(integer_argument(*b[2], "reverse"));
   bool by_value = false;
   if (b[1]) {
     bool is_string = b[1]->is(Kind::string);

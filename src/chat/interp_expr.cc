@@ -267,6 +267,9 @@ Result<bool> Interp::contains(const Value& container, const Value& v) {
 Result<Value> Interp::binary(BinaryOp op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return arithmetic(op, a, b);
   if (op == BinaryOp::mod && a.is(Kind::string)) return printf_format(*this, a, b);
+  if (op == BinaryOp::sub && (a.is(Kind::view) || b.is(Kind::view))) {
+    return fail(Code::unsupported, "sets are not supported");
+  }
   if (a.is(Kind::undefined)) return undefined_error(a);
   if (b.is(Kind::undefined)) return undefined_error(b);
   if (op == BinaryOp::add && a.is(Kind::string) && b.is(Kind::string)) {
@@ -300,9 +303,6 @@ Result<Value> Interp::binary(BinaryOp op, const Value& a, const Value& b) {
       for (uint64_t i = 0; i < times && size; ++i) out.insert(out.end(), v.items().begin(), v.items().end());
       return make_sequence(v.kind(), std::move(out), meter_);
     }
-  }
-  if (op == BinaryOp::sub && (a.is(Kind::view) || b.is(Kind::view))) {
-    return fail(Code::unsupported, "sets are not supported");
   }
   return not_supported(symbol(op), a, b);
 }
