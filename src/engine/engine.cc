@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
+
 namespace argent {
 namespace {
 
 constexpr uint32_t kDefaultContext = 8192;
 // Headroom for what is not in the plan: tokenizer, stacks, the file's pages that are read row by row.
 constexpr uint64_t kReserve = 64ull << 20;
+// Sizes below it can be added to those of weights and arena.
+constexpr uint64_t kMaxKvBytes = 1ull << 62;
 
 bool needs_weights(const std::string& device) { return device != "null"; }
 
@@ -27,7 +31,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const Engi
   ARGENT_LET(engine->model_, build_model(engine->file_));
   ARGENT_LET(engine->tokenizer_, Tokenizer::load(engine->file_));
   if (engine->tokenizer_ && uint32_t(engine->tokenizer_->n_vocab()) > engine->model_.n_vocab)
-    return fail(Code::invalid, "{}: the tokenizer has {} tokens, the model's vocabulary {}", path, engine->tokenizer_->n_vocab(), engine->model_.n_vocab);
+    return fail(Code::invalid, "{}: the tokenizer has {} tokens, the model's vocabulary {}", path,
+                engine->tokenizer_->n_vocab(), engine->model_.n_vocab);
   ARGENT_LET(engine->backend_, make_backend(options.device, options.backend));
   ARGENT_TRY(engine->settle_memory());
   return engine;
@@ -37,24 +42,28 @@ Status Engine::settle_memory() {
   const KvLayout& layout = model_.kv;
   memory_.free_bytes = backend_->caps().memory_free;
   for (ValueId id = 0; id < model_.graph.values.size(); ++id)
-    if (model_.graph.value(id).kind == ValueKind::weight) memory_.weights_bytes += backend_->weight_bytes(model_.graph, id);
+    if (model_.graph.value(id).kind == ValueKind::weight)
+      memory_.weights_bytes += backend_->weight_bytes(model_.graph, id);
 
   if (options_.budget.max_tokens == 0 || options_.budget.max_outputs == 0 || options_.n_sequences == 0)
-    return fail(Code::invalid, "{} tokens and {} logits rows a step, {} sequences: wanted at least one of each", options_.budget.max_tokens,
-                options_.budget.max_outputs, options_.n_sequences);
+    return fail(Code::invalid, "{} tokens and {} logits rows a step, {} sequences: wanted at least one of each",
+                options_.budget.max_tokens, options_.budget.max_outputs, options_.n_sequences);
   // The arena: the largest rung of each kind of plan.
   const uint32_t tokens = options_.budget.max_tokens, outputs = std::min(options_.budget.max_outputs, tokens);
   options_.budget.max_outputs = outputs;
   for (Tail tail : {Tail::logits, Tail::sample})
     for (const PlanKey& key : {PlanKey{tokens, outputs, false, tail}, PlanKey{outputs, outputs, true, tail}}) {
-      const KernelTable* device = backend_.get();
-      ARGENT_LET(const Plan plan, make_plan(model_.graph, key, {&device, 1}, {.fuse = options_.fuse}));
+      ARGENT_LET(const Plan plan, make(key, Stage::planned));
       need_.arena_bytes = std::max(need_.arena_bytes, plan.arena_bytes[0]);
     }
   memory_.workspace_bytes = need_.arena_bytes;
 
   // KV: blocks of each group for the sequences; the context shrinks, when it was not asked for, until it fits.
-  kv_config_ = {.block_tokens = kKvBlockTokens, .max_step = tokens, .rollback = 0, .groups = {}, .prefix_cache = options_.prefix_cache};
+  kv_config_ = {.block_tokens = kKvBlockTokens,
+                .max_step = tokens,
+                .rollback = 0,
+                .groups = {},
+                .prefix_cache = options_.prefix_cache};
   n_ctx_ = options_.n_ctx ? options_.n_ctx : std::min(model_.n_ctx_train, kDefaultContext);
   if (n_ctx_ > (1u << 30)) return fail(Code::invalid, "a context of {} positions: wanted at most {}", n_ctx_, 1u << 30);
   for (;;) {
@@ -62,22 +71,37 @@ Status Engine::settle_memory() {
     need_.group_blocks.clear();
     for (uint32_t window : layout.windows) {
       const uint64_t blocks = uint64_t(kv::blocks_needed(kv_config_, window, n_ctx_)) * options_.n_sequences;
-      if (blocks > (1u << 30)) return fail(Code::invalid, "{} sequences of {} positions: the KV pool would have {} blocks", options_.n_sequences, n_ctx_, blocks);
+      if (blocks > (1u << 30))
+        return fail(Code::invalid, "{} sequences of {} positions: the KV pool would have {} blocks",
+                    options_.n_sequences, n_ctx_, blocks);
       need_.group_blocks.push_back(uint32_t(blocks));
     }
-    for (size_t i = 0; i < layout.layers.size(); ++i) memory_.kv_bytes += backend_->kv_bytes(layout.layers[i], need_.group_blocks[layout.group_of_layer[i]]);
-    if (options_.n_ctx || n_ctx_ <= 512 || memory_.free_bytes == 0 || memory_.total_bytes() + kReserve <= memory_.free_bytes) break;
+    for (size_t i = 0; i < layout.layers.size(); ++i) {
+      const auto sum = checked_add(memory_.kv_bytes,
+                                   backend_->kv_bytes(layout.layers[i], need_.group_blocks[layout.group_of_layer[i]]));
+      if (!sum || *sum >= kMaxKvBytes)
+        return fail(Code::out_of_memory, "the KV cache of {} sequences of {} positions in {} layers has no 64-bit size",
+                    options_.n_sequences, n_ctx_, layout.layers.size());
+      memory_.kv_bytes = *sum;
+    }
+    if (options_.n_ctx || n_ctx_ <= 512 || memory_.free_bytes == 0 ||
+        memory_.total_bytes() + kReserve <= memory_.free_bytes)
+      break;
     n_ctx_ = std::max(512u, n_ctx_ / 2);
   }
-  for (size_t g = 0; g < layout.windows.size(); ++g) kv_config_.groups.push_back({need_.group_blocks[g], layout.windows[g]});
+  for (size_t g = 0; g < layout.windows.size(); ++g)
+    kv_config_.groups.push_back({need_.group_blocks[g], layout.windows[g]});
   return {};
 }
 
 Status Engine::load(const std::function<bool(const Progress&)>& progress) {
   if (!memory_.fits())
-    return fail(Code::out_of_memory, "{} needs {:.2f} GB (weights {:.2f}, KV cache of {} positions {:.2f}, workspace {:.2f}); {:.2f} GB are free{}", file_.path(),
-                memory_.total_bytes() / 1e9, memory_.weights_bytes / 1e9, n_ctx_, memory_.kv_bytes / 1e9, memory_.workspace_bytes / 1e9,
-                memory_.free_bytes / 1e9, memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
+    return fail(
+        Code::out_of_memory,
+        "{} needs {:.2f} GB (weights {:.2f}, KV cache of {} positions {:.2f}, workspace {:.2f}); {:.2f} GB are free{}",
+        file_.path(), memory_.total_bytes() / 1e9, memory_.weights_bytes / 1e9, n_ctx_, memory_.kv_bytes / 1e9,
+        memory_.workspace_bytes / 1e9, memory_.free_bytes / 1e9,
+        memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
   if (needs_weights(options_.device)) ARGENT_TRY(backend_->load(model_.graph, progress));
   ARGENT_TRY(backend_->allocate(model_.kv, need_));
   ARGENT_LET(kv::Cache cache, kv::Cache::create(kv_config_));
@@ -85,18 +109,24 @@ Status Engine::load(const std::function<bool(const Progress&)>& progress) {
   return {};
 }
 
-Result<Plan> Engine::plan_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail, Stage stage) const {
+PlanKey Engine::key_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail) const {
+  return plan_key(n_tokens, n_outputs, options_.budget.max_tokens, options_.budget.max_outputs, tail);
+}
+
+Result<Plan> Engine::make(const PlanKey& key, Stage stage) const {
   const KernelTable* device = backend_.get();
-  const PlanKey key = plan_key(n_tokens, n_outputs, options_.budget.max_tokens, options_.budget.max_outputs, tail);
   return make_plan(model_.graph, key, {&device, 1}, {.stop_after = stage, .fuse = options_.fuse});
 }
 
+Result<Plan> Engine::plan_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail, Stage stage) const {
+  return make(key_for(n_tokens, n_outputs, tail), stage);
+}
+
 Result<PlanId> Engine::plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail) {
-  const PlanKey key = plan_key(n_tokens, n_outputs, options_.budget.max_tokens, options_.budget.max_outputs, tail);
+  const PlanKey key = key_for(n_tokens, n_outputs, tail);
   for (const Compiled& c : plans_)
     if (c.key == key) return c.id;
-  const KernelTable* device = backend_.get();
-  ARGENT_LET(Plan plan, make_plan(model_.graph, key, {&device, 1}, {.fuse = options_.fuse}));
+  ARGENT_LET(Plan plan, make(key, Stage::planned));
   if (profiling_) profiled_plans_.emplace_back(key, plan);
   ARGENT_LET(const PlanId id, backend_->compile(std::move(plan)));
   plans_.push_back({key, id});
@@ -133,9 +163,11 @@ uint32_t Engine::attach(Sequence& s) {
 Result<uint32_t> Engine::set_tokens(SequenceId id, std::span<const int32_t> tokens) {
   Sequence& s = sequences_[id];
   if (tokens.empty()) return fail(Code::invalid, "no tokens to compute");
-  if (tokens.size() > n_ctx_) return fail(Code::invalid, "{} tokens do not fit a context of {} (--ctx sets it)", tokens.size(), n_ctx_);
+  if (tokens.size() > n_ctx_)
+    return fail(Code::invalid, "{} tokens do not fit a context of {} (--ctx sets it)", tokens.size(), n_ctx_);
   for (int32_t t : tokens)
-    if (t < 0 || uint32_t(t) >= model_.n_vocab) return fail(Code::invalid, "token id {} is outside the vocabulary of {}", t, model_.n_vocab);
+    if (t < 0 || uint32_t(t) >= model_.n_vocab)
+      return fail(Code::invalid, "token id {} is outside the vocabulary of {}", t, model_.n_vocab);
   uint32_t same = 0;
   if (s.has_kv) {
     const auto old = cache_->tokens(s.kv);
@@ -143,7 +175,8 @@ Result<uint32_t> Engine::set_tokens(SequenceId id, std::span<const int32_t> toke
     while (same < most && old[same] == tokens[same]) ++same;
     if (s.all_logits) same = 0;
     ARGENT_LET(same, cache_->truncate(s.kv, same));
-    if (!s.all_logits && cache_->find_prefix(0, tokens).length > same) {  // the tree has more, as of another conversation
+    if (!s.all_logits &&
+        cache_->find_prefix(0, tokens).length > same) {  // the tree has more, as of another conversation
       cache_->close(s.kv, true);
       s.has_kv = false;
     }
@@ -157,24 +190,30 @@ Result<uint32_t> Engine::set_tokens(SequenceId id, std::span<const int32_t> toke
 
 Result<uint32_t> Engine::append_token(SequenceId id, int32_t token) {
   Sequence& s = sequences_[id];
-  if (token < 0 || uint32_t(token) >= model_.n_vocab) return fail(Code::invalid, "token id {} is outside the vocabulary of {}", token, model_.n_vocab);
-  if (s.tokens.size() >= n_ctx_) return fail(Code::invalid, "the context of {} positions is full (--ctx sets it)", n_ctx_);
+  if (token < 0 || uint32_t(token) >= model_.n_vocab)
+    return fail(Code::invalid, "token id {} is outside the vocabulary of {}", token, model_.n_vocab);
+  if (s.tokens.size() >= n_ctx_)
+    return fail(Code::invalid, "the context of {} positions is full (--ctx sets it)", n_ctx_);
   s.tokens.push_back(token);
   return uint32_t(s.tokens.size());
 }
 
-// Blocks for n more positions. When the pool is out, another sequence is preempted, one that waits for nothing before the
-// youngest of those that wait and are younger than this one: its blocks stay cached as long as nobody needs them, and what
-// is lost is computed again when its turn comes.
+// Blocks for n more positions. When the pool is out, another sequence is preempted, one that waits for nothing before
+// the youngest of those that wait and are younger than this one: its blocks stay cached as long as nobody needs them,
+// and what is lost is computed again when its turn comes.
 Status Engine::reserve(SequenceId id, uint32_t n) {
   Sequence& s = sequences_[id];
   for (;;) {
     Status status = cache_->reserve(s.kv, n);
     if (status || status.error().code != Code::out_of_memory) return status;
     Sequence* victim = nullptr;
-    const auto rank = [&](const Sequence& other) { return std::pair(!waits(other), waits(other) ? other.arrival : arrivals_ - other.arrival); };
+    const auto rank = [&](const Sequence& other) {
+      return std::pair(!waits(other), waits(other) ? other.arrival : arrivals_ - other.arrival);
+    };
     for (Sequence& other : sequences_)
-      if (&other != &s && other.has_kv && (!waits(other) || other.arrival > s.arrival) && (!victim || rank(other) > rank(*victim))) victim = &other;
+      if (&other != &s && other.has_kv && (!waits(other) || other.arrival > s.arrival) &&
+          (!victim || rank(other) > rank(*victim)))
+        victim = &other;
     if (!victim) return status;
     cache_->close(victim->kv, true);
     victim->has_kv = false;
@@ -182,60 +221,76 @@ Status Engine::reserve(SequenceId id, uint32_t n) {
   }
 }
 
-Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
+// What the next step is about, oldest first. A plan samples or hands out logits, and the oldest decides which.
+std::vector<SequenceId> Engine::waiting() const {
   std::vector<SequenceId> ids;
-  std::vector<Want> wants;
   for (SequenceId id = 0; id < sequences_.size(); ++id)
     if (waits(sequences_[id])) ids.push_back(id);
-  if (ids.empty()) return false;
-  std::sort(ids.begin(), ids.end(), [&](SequenceId a, SequenceId b) { return sequences_[a].arrival < sequences_[b].arrival; });
-  // A plan samples or hands out logits: the oldest that waits decides which.
-  const bool sampling = sequences_[ids[0]].sampling.has_value();
+  std::sort(ids.begin(), ids.end(),
+            [&](SequenceId a, SequenceId b) { return sequences_[a].arrival < sequences_[b].arrival; });
+  const bool sampling = !ids.empty() && sequences_[ids[0]].sampling.has_value();
   std::erase_if(ids, [&](SequenceId id) { return sequences_[id].sampling.has_value() != sampling; });
+  return ids;
+}
+
+Want Engine::want(const Sequence& s) const {
+  Want want{uint32_t(s.tokens.size()) - computed(s), s.all_logits && !s.sampling, true};
+  if (options_.passes.empty()) return want;
+  const uint32_t size = options_.passes[std::min(s.n_passes, options_.passes.size() - 1)];
+  want.last_row = size >= want.missing;
+  want.missing = std::min(want.missing, size);
+  return want;
+}
+
+// Who computes how much now, with blocks for it. A sequence that the pool has no room for waits; an error when all do.
+Result<std::vector<Pick>> Engine::pick(std::span<const SequenceId> ids) {
+  std::vector<Want> wants;
   for (SequenceId id : ids) {
-    Sequence& s = sequences_[id];
-    attach(s);
-    const uint32_t missing = uint32_t(s.tokens.size()) - computed(s);
-    Want want{missing, s.all_logits && !sampling, true};
-    if (!options_.passes.empty()) {  // passes of given sizes: a chunk is its own want
-      const uint32_t size = options_.passes[std::min(s.n_passes, options_.passes.size() - 1)];
-      want.last_row = size >= missing;
-      want.missing = std::min(missing, size);
-    }
-    wants.push_back(want);
+    attach(sequences_[id]);
+    wants.push_back(want(sequences_[id]));
   }
   std::vector<Pick> picks = pick_step(wants, options_.budget);
+  const auto preempted = [&](const Pick& pick) { return !sequences_[ids[pick.index]].has_kv; };
   Error refused = fail(Code::internal, "a step without work");
   std::erase_if(picks, [&](const Pick& pick) {
-    if (!sequences_[ids[pick.index]].has_kv) return true;  // preempted for another pick of this step
+    if (preempted(pick)) return true;
     const Status status = reserve(ids[pick.index], pick.n_tokens);
     if (!status) refused = status.error();
     return !status;
   });
-  std::erase_if(picks, [&](const Pick& pick) { return !sequences_[ids[pick.index]].has_kv; });
+  std::erase_if(picks, preempted);  // those that had blocks already when a later one took them
   if (picks.empty()) return refused;
+  return picks;
+}
 
+// Fills step_. Its spans point into the sequences' tokens and the cache's tables, which stay as they are until the step
+// is committed.
+Tail Engine::fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks) {
   step_.clear();
-  bool greedy = true;
+  const bool sampling = sequences_[ids[0]].sampling.has_value();
+  bool greedy = sampling;
   for (const Pick& pick : picks) {
-    Sequence& s = sequences_[ids[pick.index]];
+    const Sequence& s = sequences_[ids[pick.index]];
     const uint32_t length = computed(s), first = uint32_t(step_.tokens.size());
-    StepSequence part{first, pick.n_tokens, length, ids[pick.index], {}, std::span(s.tokens).first(length + pick.n_tokens)};
+    StepSequence part{
+        first, pick.n_tokens, length, ids[pick.index], {}, std::span(s.tokens).first(length + pick.n_tokens)};
     for (uint32_t g = 0; g < kv_config_.groups.size(); ++g) part.tables.push_back(cache_->table(s.kv, g));
     for (uint32_t i = 0; i < pick.n_tokens; ++i) {
       step_.tokens.push_back(s.tokens[length + i]);
       step_.positions.push_back(int32_t(length + i));
       step_.row_sequence.push_back(uint32_t(step_.sequences.size()));
-      if (pick.n_tokens - i <= pick.n_outputs) {
-        step_.output_rows.push_back(int32_t(first + i));
-        step_.sampling.push_back(s.sampling.value_or(SampleParams{}));
-        greedy = greedy && sampling && s.sampling->temperature == 0.0f && s.sampling->repeat_penalty == 1.0f;
-      }
+      if (pick.n_tokens - i > pick.n_outputs) continue;
+      step_.output_rows.push_back(int32_t(first + i));
+      if (!sampling) continue;
+      step_.sampling.push_back(*s.sampling);
+      greedy = greedy && s.sampling->temperature == 0.0f && s.sampling->repeat_penalty == 1.0f;
     }
     step_.sequences.push_back(std::move(part));
   }
-  const Tail tail = !sampling ? Tail::logits : greedy ? Tail::greedy : Tail::sample;
-  if (tail == Tail::logits) step_.sampling.clear();
+  return !sampling ? Tail::logits : greedy ? Tail::greedy : Tail::sample;
+}
+
+Result<StepResult> Engine::run_step(Tail tail) {
   const uint32_t n_tokens = uint32_t(step_.tokens.size()), n_outputs = uint32_t(step_.output_rows.size());
   ARGENT_LET(const PlanId id, plan(n_tokens, n_outputs, tail));
   ARGENT_LET(const Ticket ticket, backend_->run(id, step_));
@@ -243,34 +298,46 @@ Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
   ++counters_.steps;
   counters_.tokens += n_tokens;
   if (profiling_) {
-    const PlanKey key = plan_key(n_tokens, n_outputs, options_.budget.max_tokens, options_.budget.max_outputs, tail);
+    const PlanKey key = key_for(n_tokens, n_outputs, tail);
     uint64_t n_kv = 0;
     for (const StepSequence& s : step_.sequences) n_kv += s.length;
     for (const auto& [k, plan] : profiled_plans_)
       if (k == key) record_profile(plan, {n_tokens, n_outputs, n_kv, kv_element_bytes(options_.backend.kv_k)});
   }
+  return result;
+}
 
+// Appends what a row sampled.
+void Engine::take_sample(Sequence& s, int32_t token) {
+  if (token < 0) {  // not finite: what it computed can not be trusted, and nobody else may find it again
+    cache_->close(s.kv, false);
+    s.has_kv = false;
+  }
+  if (token >= 0 && s.tokens.size() < n_ctx_)
+    s.tokens.push_back(token);
+  else
+    s.paused = true;
+}
+
+Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
+  const std::vector<SequenceId> ids = waiting();
+  if (ids.empty()) return false;
+  ARGENT_LET(const std::vector<Pick> picks, pick(ids));
+  const Tail tail = fill_step(ids, picks);
+  ARGENT_LET(const StepResult result, run_step(tail));
   for (const Pick& pick : picks) {
     Sequence& s = sequences_[ids[pick.index]];
-    const uint32_t length = computed(s);
-    ARGENT_TRY(cache_->commit(s.kv, std::span<const int32_t>(s.tokens).subspan(length, pick.n_tokens)));
+    ARGENT_TRY(cache_->commit(s.kv, std::span<const int32_t>(s.tokens).subspan(computed(s), pick.n_tokens)));
     ++s.n_passes;
   }
-  for (uint32_t r = 0; r < n_outputs; ++r) {
+  for (uint32_t r = 0; r < step_.output_rows.size(); ++r) {
     const uint32_t row = uint32_t(step_.output_rows[r]);
-    const SequenceId sequence = step_.sequences[step_.row_sequence[row]].slot;
-    StepOutput out{sequence, uint32_t(step_.positions[row]), -1, {}};
+    StepOutput out{step_.sequences[step_.row_sequence[row]].slot, uint32_t(step_.positions[row]), -1, {}};
     if (tail == Tail::logits) {
       out.logits = result.logits.subspan(uint64_t(r) * model_.n_vocab, model_.n_vocab);
     } else {
       out.token = result.sampled[r];
-      Sequence& s = sequences_[sequence];
-      if (out.token < 0) {  // not finite: what it computed can not be trusted, and nobody else may find it again
-        cache_->close(s.kv, false);
-        s.has_kv = false;
-      }
-      if (out.token >= 0 && s.tokens.size() < n_ctx_) s.tokens.push_back(out.token);
-      else s.paused = true;
+      take_sample(sequences_[out.sequence], out.token);
     }
     sink(out);
   }

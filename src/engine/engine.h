@@ -18,8 +18,8 @@ namespace argent {
 struct EngineOptions {
   std::string device = "cpu";  // cpu, reference, null
   BackendOptions backend;
-  uint32_t n_ctx = 0;          // positions of one sequence; 0: the model's, at most 8,192, less when memory is short
-  uint32_t n_sequences = 1;    // sequences of n_ctx positions that the KV pool holds at once
+  uint32_t n_ctx = 0;        // positions of one sequence; 0: the model's, at most 8,192, less when memory is short
+  uint32_t n_sequences = 1;  // sequences of n_ctx positions that the KV pool holds at once
   Budget budget;
   bool fuse = true;
   bool prefix_cache = true;
@@ -28,7 +28,7 @@ struct EngineOptions {
 
 // The memory that a model takes, known before anything is allocated.
 struct MemoryReport {
-  uint64_t weights_bytes = 0;    // re-laid on the device
+  uint64_t weights_bytes = 0;  // re-laid on the device
   uint64_t kv_bytes = 0;
   uint64_t workspace_bytes = 0;  // the arena of the largest plan
   uint64_t free_bytes = 0;       // before loading; 0: unknown
@@ -38,8 +38,8 @@ struct MemoryReport {
 
 struct EngineCounters {
   uint64_t steps = 0, tokens = 0;
-  uint64_t plans_built = 0;       // stays still in steady decode
-  uint64_t reused_tokens = 0;     // prompt tokens found in the cache
+  uint64_t plans_built = 0;    // stays still in steady decode
+  uint64_t reused_tokens = 0;  // prompt tokens found in the cache
   uint64_t preemptions = 0;
 };
 
@@ -80,9 +80,9 @@ class Engine {
 
   SequenceId open_sequence();
   void close_sequence(SequenceId id, bool keep = true);
-  // Makes `tokens` the sequence's whole text: what it has computed of a common beginning stays, what the prefix tree knows
-  // is found again, the rest is computed by the next steps. Returns how many tokens need no computing. At least one token
-  // is always left to compute. invalid: no tokens, an id outside the vocabulary, or more than n_ctx tokens.
+  // Makes `tokens` the sequence's whole text: what it has computed of a common beginning stays, what the prefix tree
+  // knows is found again, the rest is computed by the next steps. Returns how many tokens need no computing. At least
+  // one token is always left to compute. invalid: no tokens, an id outside the vocabulary, or more than n_ctx tokens.
   Result<uint32_t> set_tokens(SequenceId id, std::span<const int32_t> tokens);
   Result<uint32_t> append_token(SequenceId id, int32_t token);
   std::span<const int32_t> tokens(SequenceId id) const { return sequences_[id].tokens; }
@@ -92,6 +92,8 @@ class Engine {
   void pause(SequenceId id, bool paused) { sequences_[id].paused = paused; }
 
   // Runs one step over all sequences that have something to compute, and hands out what it gave. False: nothing to do.
+  // `sink` may pause a sequence or append to one, but neither open nor close any: more of the step's outputs may
+  // follow.
   Result<bool> step(const std::function<void(const StepOutput&)>& sink);
 
   void set_profile(bool on);
@@ -106,19 +108,28 @@ class Engine {
     std::optional<SampleParams> sampling;
     std::vector<int32_t> tokens;
     kv::SeqId kv{};
-    bool has_kv = false;        // false after preemption, until it is scheduled again
+    bool has_kv = false;  // false after preemption, until it is scheduled again
     uint64_t arrival = 0;
-    size_t n_passes = 0;        // of options.passes
+    size_t n_passes = 0;  // of options.passes
   };
 
   explicit Engine(gguf::File file) : file_(std::move(file)) {}
   Status settle_memory();
-  Result<PlanId> plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail);
+  PlanKey key_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail) const;
+  Result<Plan> make(const PlanKey& key, Stage stage) const;
+  Result<PlanId> plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail);  // compiled, made on first use
   uint32_t computed(const Sequence& s) const { return s.has_kv ? cache_->length(s.kv) : 0; }
   // Has something to compute.
   bool waits(const Sequence& s) const { return s.open && !s.paused && s.tokens.size() > computed(s); }
   uint32_t attach(Sequence& s);
   Status reserve(SequenceId id, uint32_t n);
+  // The parts of step(), in order; a Pick's index is into ids.
+  std::vector<SequenceId> waiting() const;
+  Want want(const Sequence& s) const;
+  Result<std::vector<Pick>> pick(std::span<const SequenceId> ids);
+  Tail fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks);
+  Result<StepResult> run_step(Tail tail);
+  void take_sample(Sequence& s, int32_t token);
   void record_profile(const Plan& plan, const CostContext& context);
 
   gguf::File file_;

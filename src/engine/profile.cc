@@ -15,7 +15,8 @@ void Engine::set_profile(bool on) {
 void Engine::record_profile(const Plan& plan, const CostContext& context) {
   for (const NodeTime& time : backend_->profile()) {
     const Node& node = plan.graph.nodes[time.node];
-    auto it = std::find_if(times_.begin(), times_.end(), [&](const OpTime& t) { return t.op == node.op && t.layer == node.layer; });
+    auto it = std::find_if(times_.begin(), times_.end(),
+                           [&](const OpTime& t) { return t.op == node.op && t.layer == node.layer; });
     if (it == times_.end()) it = times_.insert(it, OpTime{node.op, node.layer, 0, 0, {}});
     const Cost c = cost(plan.graph, node, context);
     ++it->count;
