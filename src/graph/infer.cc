@@ -82,15 +82,19 @@ Out rope_table(const Call& c) {
 }
 
 Out rope(const Call& c) {
-  if (!is_rows(c.in(0)) || !is_rows(c.in(1)) || c.in(0).rows != c.in(1).rows) return c.misfit("wants activations and a table");
-  if (c.in(0).width != uint64_t(c.attrs.n_head) * c.attrs.d_head) return c.misfit("the row is not n_head heads of d_head");
-  if (c.in(1).width != c.attrs.n_rot || c.attrs.n_rot > c.attrs.d_head) return c.misfit("the table does not fit the head");
+  if (!is_rows(c.in(0)) || !is_rows(c.in(1)) || c.in(0).rows != c.in(1).rows)
+    return c.misfit("wants activations and a table");
+  if (c.in(0).width != uint64_t(c.attrs.n_head) * c.attrs.d_head)
+    return c.misfit("the row is not n_head heads of d_head");
+  if (c.in(1).width != c.attrs.n_rot || c.attrs.n_rot > c.attrs.d_head)
+    return c.misfit("the table does not fit the head");
   return std::vector{like(c.in(0), c.in(0).width)};
 }
 
 Out kv_store(const Call& c) {
   const Value& state = c.in(2);
-  if (!is_rows(c.in(0)) || !is_rows(c.in(1)) || state.kind != ValueKind::state) return c.misfit("wants keys, values and a cache");
+  if (!is_rows(c.in(0)) || !is_rows(c.in(1)) || c.in(0).rows != c.in(1).rows || state.kind != ValueKind::state)
+    return c.misfit("wants keys, values and a cache");
   const KvSpec& kv = state.kv;
   if (c.attrs.n_head_kv != kv.n_head_kv || c.attrs.d_head != kv.d_head || c.attrs.d_value != kv.d_value ||
       c.in(0).width != uint64_t(kv.n_head_kv) * kv.d_head || c.in(1).width != uint64_t(kv.n_head_kv) * kv.d_value)
@@ -102,9 +106,10 @@ Out attention(const Call& c) {
   const Value& state = c.in(1);
   if (!is_rows(c.in(0)) || state.kind != ValueKind::state) return c.misfit("wants queries and a cache");
   const Attrs& a = c.attrs;
-  if (a.n_head == 0 || a.n_head_kv == 0 || a.n_head % a.n_head_kv) return c.misfit("query heads are no multiple of key heads");
-  if (c.in(0).width != uint64_t(a.n_head) * a.d_head || a.n_head_kv != state.kv.n_head_kv || a.d_head != state.kv.d_head ||
-      a.d_value != state.kv.d_value || a.window != state.kv.window)
+  if (a.n_head == 0 || a.n_head_kv == 0 || a.n_head % a.n_head_kv)
+    return c.misfit("query heads are no multiple of key heads");
+  if (c.in(0).width != uint64_t(a.n_head) * a.d_head || a.n_head_kv != state.kv.n_head_kv ||
+      a.d_head != state.kv.d_head || a.d_value != state.kv.d_value || a.window != state.kv.window)
     return c.misfit("the cache has other heads or another window");
   return std::vector{like(c.in(0), a.n_head * a.d_value)};
 }
@@ -150,8 +155,10 @@ Out qkv(const Call& c) {
   std::vector<Value> out;
   if (c.inputs.size() != 4 && c.inputs.size() != 7) return c.misfit("wants no biases or three");
   for (size_t i = 1; i < 4; ++i) {
-    if (!is_rows(c.in(0)) || !is_matrix(c.in(i)) || c.in(i).width != c.in(0).width) return c.misfit("wants three matrices that fit the row");
-    if (c.inputs.size() == 7 && (!is_vector(c.in(i + 3)) || c.in(i + 3).width != c.in(i).n_rows)) return c.misfit("wants biases as long as the outputs");
+    if (!is_rows(c.in(0)) || !is_matrix(c.in(i)) || c.in(i).width != c.in(0).width)
+      return c.misfit("wants three matrices that fit the row");
+    if (c.inputs.size() == 7 && (!is_vector(c.in(i + 3)) || c.in(i + 3).width != c.in(i).n_rows))
+      return c.misfit("wants biases as long as the outputs");
     out.push_back(like(c.in(0), c.in(i).n_rows));
   }
   return out;
@@ -169,13 +176,15 @@ Out glu(const Call& c) {
 Result<std::vector<Value>> infer(const Graph& graph, Op op, const std::vector<ValueId>& inputs, const Attrs& attrs) {
   const OpInfo& row = info(op);
   if (inputs.size() < row.least_inputs || inputs.size() > row.most_inputs)
-    return fail(Code::internal, "{}: has {} inputs, wants {} to {}", row.name, inputs.size(), row.least_inputs, row.most_inputs);
+    return fail(Code::internal, "{}: has {} inputs, wants {} to {}", row.name, inputs.size(), row.least_inputs,
+                row.most_inputs);
   for (ValueId id : inputs)
     if (id >= graph.values.size()) return fail(Code::internal, "{}: an input is missing", row.name);
   const Call call{graph, op, inputs, attrs};
   switch (op) {
 #define OP(name, least, most, n_out, shape, cost, in_place, ...) \
-  case Op::name: return shape(call);
+  case Op::name:                                                 \
+    return shape(call);
 #include "graph/ops.def"
 #undef OP
   }

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/system_memory.h"
 #include "graph/step_check.h"
+#include "graph/storage.h"
 #include "reference/ops.h"
 #include "sample/params.h"
 
@@ -37,10 +38,6 @@ class Buffer {
   std::unique_ptr<uint8_t, Free> data_;
   uint64_t size_ = 0;
 };
-
-uint64_t row_bytes_of(const Value& v) {
-  return v.dtype == DType::candidates ? 8 * uint64_t(v.width) + 8 : 4 * uint64_t(v.width);
-}
 
 class ReferenceBackend final : public Backend {
  public:
@@ -172,7 +169,7 @@ Result<PlanId> ReferenceBackend::compile(Plan plan) {
       return fail(Code::unsupported, "reference: a node of the plan runs on device {}", node.device);
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       const Value& v = graph.value(node.outputs[k]);
-      const uint64_t at = plan.offset[node.outputs[k]], bytes = row_bytes_of(v) * plan.max_rows(v.rows);
+      const uint64_t at = plan.offset[node.outputs[k]], bytes = activation_row_bytes(v) * plan.max_rows(v.rows);
       if (at == Plan::kNoOffset || at % 8 || at > arena_.size() || bytes > arena_.size() - at)
         return fail(Code::internal, "reference: '{}' is {} bytes at {} of an arena of {}", v.name, bytes, at,
                     arena_.size());

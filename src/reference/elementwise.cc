@@ -2,6 +2,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "graph/storage.h"
 #include "reference/ops.h"
 
 namespace argent::reference {
@@ -103,9 +104,7 @@ void gather_rows(const Call& call) {
 
 void copy(const Call& call) {
   const Operand &in = call.in[0], &out = call.out[0];
-  const uint64_t row =
-      in.value->dtype == DType::candidates ? 8 * uint64_t(in.value->width) + 8 : 4 * uint64_t(in.value->width);
-  std::memmove(out.data, in.data, row * out.n_rows);
+  std::memmove(out.data, in.data, activation_row_bytes(*in.value) * out.n_rows);
 }
 
 }  // namespace argent::reference

@@ -1,4 +1,5 @@
-// Tasks of the ops that are no matrix product: rows are shared out evenly, so that neighbouring row ops need no barrier.
+// Tasks of the ops that are no matrix product: rows are shared out evenly, so that neighbouring row ops need no
+// barrier.
 #include "backends/cpu/tasks.h"
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <cstring>
 
 #include "backends/cpu/rope_table.h"
+#include "graph/storage.h"
 #include "sample/chain.h"
 
 namespace argent::cpu {
@@ -13,7 +15,8 @@ namespace argent::cpu {
 void run_products(const Run& run, const Task& task, uint32_t thread);
 void run_glu(const Run& run, const Task& task, uint32_t thread);
 void run_attention(const Run& run, const Task& task, uint32_t thread);
-uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads, ActivationMode mode);
+uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
+                            ActivationMode mode);
 uint64_t attention_workspace(const Node& node, uint32_t n_threads);
 
 namespace {
@@ -30,18 +33,24 @@ float* row(float* base, uint64_t r, uint32_t width) { return base + r * width; }
 void run_embed(const Run& run, const Task& task, uint32_t thread) {
   const Value& table = *task.table;
   const uint64_t bytes = row_bytes(table.format, table.width);
-  each_row(run, task, thread, [&](uint32_t r) { decode_row(table.format, table.data + uint64_t(run.token_ids[r]) * bytes, row(task.out[0], r, table.width), table.width); });
+  each_row(run, task, thread, [&](uint32_t r) {
+    decode_row(table.format, table.data + uint64_t(run.token_ids[r]) * bytes, row(task.out[0], r, table.width),
+               table.width);
+  });
 }
 
 template <auto Kernel>
 void run_unary(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) { (run.vector.*Kernel)(row(task.in[0], r, task.width), row(task.out[0], r, task.width), task.width); });
+  each_row(run, task, thread, [&](uint32_t r) {
+    (run.vector.*Kernel)(row(task.in[0], r, task.width), row(task.out[0], r, task.width), task.width);
+  });
 }
 
 template <auto Kernel>
 void run_binary(const Run& run, const Task& task, uint32_t thread) {
   each_row(run, task, thread, [&](uint32_t r) {
-    (run.vector.*Kernel)(row(task.in[0], r, task.width), row(task.in[1], r, task.width), row(task.out[0], r, task.width), task.width);
+    (run.vector.*Kernel)(row(task.in[0], r, task.width), row(task.in[1], r, task.width),
+                         row(task.out[0], r, task.width), task.width);
   });
 }
 
@@ -50,30 +59,38 @@ template <auto Kernel>
 void run_row_vector(const Run& run, const Task& task, uint32_t thread) {
   each_row(run, task, thread, [&](uint32_t r) {
     for (uint32_t c = 0; c < task.width; c += task.vector_width)
-      (run.vector.*Kernel)(row(task.in[0], r, task.width) + c, task.vector, row(task.out[0], r, task.width) + c, task.vector_width);
+      (run.vector.*Kernel)(row(task.in[0], r, task.width) + c, task.vector, row(task.out[0], r, task.width) + c,
+                           task.vector_width);
   });
 }
 
 void run_scale(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) { run.vector.scale(row(task.in[0], r, task.width), task.attrs->scale, row(task.out[0], r, task.width), task.width); });
+  each_row(run, task, thread, [&](uint32_t r) {
+    run.vector.scale(row(task.in[0], r, task.width), task.attrs->scale, row(task.out[0], r, task.width), task.width);
+  });
 }
 
 void run_softcap(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) { run.vector.softcap(row(task.in[0], r, task.width), task.attrs->softcap, row(task.out[0], r, task.width), task.width); });
+  each_row(run, task, thread, [&](uint32_t r) {
+    run.vector.softcap(row(task.in[0], r, task.width), task.attrs->softcap, row(task.out[0], r, task.width),
+                       task.width);
+  });
 }
 
 uint32_t group_of(const Task& task) { return task.attrs->group ? task.attrs->group : task.width; }
 
 void run_norm(const Run& run, const Task& task, uint32_t thread) {  // rms_norm, norm_mul
   each_row(run, task, thread, [&](uint32_t r) {
-    run.vector.rms_norm(row(task.in[0], r, task.width), task.vector, row(task.out[0], r, task.width), task.width, group_of(task), task.attrs->eps);
+    run.vector.rms_norm(row(task.in[0], r, task.width), task.vector, row(task.out[0], r, task.width), task.width,
+                        group_of(task), task.attrs->eps);
   });
 }
 
 void run_add_norm_mul(const Run& run, const Task& task, uint32_t thread) {
   each_row(run, task, thread, [&](uint32_t r) {
-    run.vector.add_rms_norm(row(task.in[0], r, task.width), row(task.in[1], r, task.width), task.vector, row(task.out[0], r, task.width),
-                            row(task.out[1], r, task.width), task.width, group_of(task), task.attrs->eps);
+    run.vector.add_rms_norm(row(task.in[0], r, task.width), row(task.in[1], r, task.width), task.vector,
+                            row(task.out[0], r, task.width), row(task.out[1], r, task.width), task.width,
+                            group_of(task), task.attrs->eps);
   });
 }
 
@@ -87,13 +104,16 @@ void run_norm_mul_add(const Run& run, const Task& task, uint32_t thread) {
 
 void run_rope_table(const Run& run, const Task& task, uint32_t thread) {
   const RopeFrequencies frequencies(*task.attrs, task.vector);
-  each_row(run, task, thread, [&](uint32_t r) { frequencies.fill(run.step.positions[run.token_row(task.rows, r)], row(task.out[0], r, task.attrs->n_rot)); });
+  each_row(run, task, thread, [&](uint32_t r) {
+    frequencies.fill(run.step.positions[run.token_row(task.rows, r)], row(task.out[0], r, task.attrs->n_rot));
+  });
 }
 
 void run_rope(const Run& run, const Task& task, uint32_t thread) {
   const Attrs& a = *task.attrs;
   each_row(run, task, thread, [&](uint32_t r) {
-    run.vector.rope(row(task.in[0], r, task.width), row(task.in[1], r, a.n_rot), row(task.out[0], r, task.width), a.n_head, a.d_head, a.n_rot, a.interleaved);
+    run.vector.rope(row(task.in[0], r, task.width), row(task.in[1], r, a.n_rot), row(task.out[0], r, task.width),
+                    a.n_head, a.d_head, a.n_rot, a.interleaved);
   });
 }
 
@@ -102,16 +122,22 @@ void run_kv_store(const Run& run, const Task& task, uint32_t thread) {
   each_row(run, task, thread, [&](uint32_t r) {
     const uint32_t position = uint32_t(run.step.positions[r]);
     const int32_t block = run.step.sequences[run.step.row_sequence[r]].tables[task.group][position / kKvBlockTokens];
-    run.vector.kv_store(kv, block, position % kKvBlockTokens, row(task.in[0], r, kv.n_head_kv * kv.d_head), row(task.in[1], r, kv.n_head_kv * kv.d_value));
+    run.vector.kv_store(kv, block, position % kKvBlockTokens, row(task.in[0], r, kv.n_head_kv * kv.d_head),
+                        row(task.in[1], r, kv.n_head_kv * kv.d_value));
   });
 }
 
 void run_gather(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) { std::memcpy(row(task.out[0], r, task.width), row(task.in[0], run.token_row(Rows::outputs, r), task.width), uint64_t(task.width) * 4); });
+  each_row(run, task, thread, [&](uint32_t r) {
+    std::memcpy(row(task.out[0], r, task.width), row(task.in[0], run.token_row(Rows::outputs, r), task.width),
+                uint64_t(task.width) * 4);
+  });
 }
 
 void run_copy(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) { std::memcpy(row(task.out[0], r, task.width), row(task.in[0], r, task.width), uint64_t(task.width) * 4); });
+  each_row(run, task, thread, [&](uint32_t r) {
+    std::memcpy(row(task.out[0], r, task.width), row(task.in[0], r, task.width), uint64_t(task.width) * 4);
+  });
 }
 
 // Sampling: a row is one thread's work (sample/chain.h holds the arithmetic).
@@ -123,17 +149,23 @@ void run_penalize(const Run& run, const Task& task, uint32_t thread) {
   each_row(run, task, thread, [&](uint32_t r) {
     float* y = row(task.out[0], r, task.width);
     if (task.in[0] != task.out[0]) std::memcpy(y, row(task.in[0], r, task.width), uint64_t(task.width) * 4);
-    sample::penalize({y, task.width}, run.step.sampling[r], sample::history(run.step, run.token_row(task.rows, r), run.step.sampling[r]), run.slots);
+    sample::penalize({y, task.width}, run.step.sampling[r],
+                     sample::history(run.step, run.token_row(task.rows, r), run.step.sampling[r]), run.slots);
   });
 }
 
 void run_argmax(const Run& run, const Task& task, uint32_t thread) {
   auto* out = reinterpret_cast<int32_t*>(task.out[0]);
-  each_row(run, task, thread, [&](uint32_t r) { out[r] = sample::argmax({row(task.in[0], r, task.width), task.width}); });
+  each_row(run, task, thread, [&](uint32_t r) {
+    out[r] = sample::argmax({row(task.in[0], r, task.width), task.width});
+  });
 }
 
 void run_top_k(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) { sample::top_k({row(task.in[0], r, task.width), task.width}, run.step.sampling[r], candidates(task.out[0], r, task.width)); });
+  each_row(run, task, thread, [&](uint32_t r) {
+    sample::top_k({row(task.in[0], r, task.width), task.width}, run.step.sampling[r],
+                  candidates(task.out[0], r, task.width));
+  });
 }
 
 // top_p, min_p, temperature: in place or on a copy
@@ -149,7 +181,8 @@ void run_filter(const Run& run, const Task& task, uint32_t thread) {
 void run_draw(const Run& run, const Task& task, uint32_t thread) {
   auto* out = reinterpret_cast<int32_t*>(task.out[0]);
   each_row(run, task, thread, [&](uint32_t r) {
-    out[r] = sample::draw(candidates(task.in[0], r, task.width), run.step.sampling[r], uint32_t(run.step.positions[run.token_row(task.rows, r)]));
+    out[r] = sample::draw(candidates(task.in[0], r, task.width), run.step.sampling[r],
+                          uint32_t(run.step.positions[run.token_row(task.rows, r)]));
   });
 }
 
@@ -160,34 +193,64 @@ struct OpTask {
 
 OpTask op_task(Op op) {
   switch (op) {
-    case Op::embed: return {run_embed, true};
-    case Op::matmul: case Op::qkv: return {run_products, false};
-    case Op::glu: return {run_glu, false};
-    case Op::add_bias: return {run_row_vector<&VectorKernels::add>, true};
-    case Op::mul_row: return {run_row_vector<&VectorKernels::mul>, true};
-    case Op::add: return {run_binary<&VectorKernels::add>, true};
-    case Op::mul: return {run_binary<&VectorKernels::mul>, true};
-    case Op::scale: return {run_scale, true};
-    case Op::rms_norm: case Op::norm_mul: return {run_norm, true};
-    case Op::silu: return {run_unary<&VectorKernels::silu>, true};
-    case Op::gelu: return {run_unary<&VectorKernels::gelu>, true};
-    case Op::sigmoid: return {run_unary<&VectorKernels::sigmoid>, true};
-    case Op::softcap: return {run_softcap, true};
-    case Op::rope_table: return {run_rope_table, true};
-    case Op::rope: return {run_rope, true};
-    case Op::kv_store: return {run_kv_store, true};
-    case Op::attention: return {run_attention, false};
-    case Op::gather_rows: return {run_gather, false};
-    case Op::copy: return {run_copy, true};
-    case Op::penalize: return {run_penalize, true};
-    case Op::argmax: return {run_argmax, true};
-    case Op::top_k: return {run_top_k, true};
-    case Op::top_p: return {run_filter<sample::top_p>, true};
-    case Op::min_p: return {run_filter<sample::min_p>, true};
-    case Op::temperature: return {run_filter<sample::temperature>, true};
-    case Op::draw: return {run_draw, true};
-    case Op::add_norm_mul: return {run_add_norm_mul, true};
-    case Op::norm_mul_add: return {run_norm_mul_add, true};
+    case Op::embed:
+      return {run_embed, true};
+    case Op::matmul:
+    case Op::qkv:
+      return {run_products, false};
+    case Op::glu:
+      return {run_glu, false};
+    case Op::add_bias:
+      return {run_row_vector<&VectorKernels::add>, true};
+    case Op::mul_row:
+      return {run_row_vector<&VectorKernels::mul>, true};
+    case Op::add:
+      return {run_binary<&VectorKernels::add>, true};
+    case Op::mul:
+      return {run_binary<&VectorKernels::mul>, true};
+    case Op::scale:
+      return {run_scale, true};
+    case Op::rms_norm:
+    case Op::norm_mul:
+      return {run_norm, true};
+    case Op::silu:
+      return {run_unary<&VectorKernels::silu>, true};
+    case Op::gelu:
+      return {run_unary<&VectorKernels::gelu>, true};
+    case Op::sigmoid:
+      return {run_unary<&VectorKernels::sigmoid>, true};
+    case Op::softcap:
+      return {run_softcap, true};
+    case Op::rope_table:
+      return {run_rope_table, true};
+    case Op::rope:
+      return {run_rope, true};
+    case Op::kv_store:
+      return {run_kv_store, true};
+    case Op::attention:
+      return {run_attention, false};
+    case Op::gather_rows:
+      return {run_gather, false};
+    case Op::copy:
+      return {run_copy, true};
+    case Op::penalize:
+      return {run_penalize, true};
+    case Op::argmax:
+      return {run_argmax, true};
+    case Op::top_k:
+      return {run_top_k, true};
+    case Op::top_p:
+      return {run_filter<sample::top_p>, true};
+    case Op::min_p:
+      return {run_filter<sample::min_p>, true};
+    case Op::temperature:
+      return {run_filter<sample::temperature>, true};
+    case Op::draw:
+      return {run_draw, true};
+    case Op::add_norm_mul:
+      return {run_add_norm_mul, true};
+    case Op::norm_mul_add:
+      return {run_norm_mul_add, true};
   }
   return {nullptr, false};
 }
@@ -214,7 +277,7 @@ void schedule(const Plan& plan, std::vector<Task>& tasks) {
     std::vector<Touched> reads, writes;
     const auto touched = [&](ValueId id, const float* base) {
       const Value& v = plan.graph.value(id);
-      return Touched{base, v.width, uint64_t(v.width) * (v.dtype == DType::candidates ? 8 : 4) * plan.max_rows(v.rows)};
+      return Touched{base, v.width, activation_row_bytes(v) * plan.max_rows(v.rows)};
     };
     size_t k = 0;
     for (ValueId id : node.inputs)
@@ -234,8 +297,10 @@ void schedule(const Plan& plan, std::vector<Task>& tasks) {
 
 uint32_t chunk_panels(uint32_t n_panels, uint32_t n_threads) { return std::max(1u, n_panels / (8 * n_threads)); }
 
-uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads, ActivationMode mode) {
-  if (node.op == Op::matmul || node.op == Op::qkv || node.op == Op::glu) return products_workspace(graph, node, n_rows, n_threads, mode);
+uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
+                         ActivationMode mode) {
+  if (node.op == Op::matmul || node.op == Op::qkv || node.op == Op::glu)
+    return products_workspace(graph, node, n_rows, n_threads, mode);
   if (node.op == Op::attention) return attention_workspace(node, n_threads);
   return 0;
 }
@@ -245,7 +310,8 @@ Result<TaskList> make_tasks(Plan plan, const Resources& res) {
   list.plan = std::move(plan);
   const Graph& graph = list.plan.graph;
   const auto place = [&](ValueId id) -> float* {
-    return list.plan.offset[id] == Plan::kNoOffset ? nullptr : reinterpret_cast<float*>(res.arena + list.plan.offset[id]);
+    return list.plan.offset[id] == Plan::kNoOffset ? nullptr
+                                                   : reinterpret_cast<float*>(res.arena + list.plan.offset[id]);
   };
   for (uint32_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
@@ -262,11 +328,16 @@ Result<TaskList> make_tasks(Plan plan, const Resources& res) {
     size_t inputs = 0;
     for (ValueId id : node.inputs) {
       const Value& v = graph.value(id);
-      if (v.kind == ValueKind::activation) task.in[inputs++] = place(id);
-      else if (v.kind == ValueKind::weight && node.op == Op::embed) task.table = &v;
-      else if (v.kind == ValueKind::weight && res.packed[id].data) task.products[task.n_products++].weights = &res.packed[id];
-      else if (v.kind == ValueKind::weight && node.op != Op::qkv) task.vector = res.vectors[id], task.vector_width = v.width;
-      else if (v.kind == ValueKind::state) task.kv = &res.kv[v.kv.layer], task.group = res.layout.group_of_layer[v.kv.layer];
+      if (v.kind == ValueKind::activation)
+        task.in[inputs++] = place(id);
+      else if (v.kind == ValueKind::weight && node.op == Op::embed)
+        task.table = &v;
+      else if (v.kind == ValueKind::weight && res.packed[id].data)
+        task.products[task.n_products++].weights = &res.packed[id];
+      else if (v.kind == ValueKind::weight && node.op != Op::qkv)
+        task.vector = res.vectors[id], task.vector_width = v.width;
+      else if (v.kind == ValueKind::state)
+        task.kv = &res.kv[v.kv.layer], task.group = res.layout.group_of_layer[v.kv.layer];
     }
     for (size_t k = 0; k < node.outputs.size() && k < 2; ++k) task.out[k] = place(node.outputs[k]);
     for (uint32_t k = 0; k < task.n_products; ++k) {

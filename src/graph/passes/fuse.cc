@@ -1,6 +1,6 @@
-// Fuse: the pattern table. A row names the fused op and how its parts are found around one node; every row is gated by the
-// kernel table of the device. The reference of a fused op is the composition of its parts, so a pattern is right when
-// replacing the parts changes no value.
+// Fuse: the pattern table. A row names the fused op and how its parts are found around one node; every row is gated by
+// the kernel table of the device. The reference of a fused op is the composition of its parts, so a pattern is right
+// when replacing the parts changes no value.
 #include <algorithm>
 #include <optional>
 
@@ -35,7 +35,8 @@ struct Match {
   Node fused;
 };
 
-Node fused_node(Op op, std::vector<ValueId> inputs, std::vector<ValueId> outputs, const Attrs& attrs, const Node& like) {
+Node fused_node(Op op, std::vector<ValueId> inputs, std::vector<ValueId> outputs, const Attrs& attrs,
+                const Node& like) {
   Node node{op, std::move(inputs), std::move(outputs), attrs, like.layer};
   node.device = like.device;
   return node;
@@ -48,7 +49,9 @@ std::optional<Match> norm_mul(const Links& l, const Node& node) {
   if (!norm) return std::nullopt;
   const uint32_t group = norm->attrs.group ? norm->attrs.group : l.graph.value(norm->inputs[0]).width;
   if (l.graph.value(node.inputs[1]).width != group) return std::nullopt;
-  return Match{{l.index(norm), l.index(&node)}, l.index(&node), fused_node(Op::norm_mul, {norm->inputs[0], node.inputs[1]}, node.outputs, norm->attrs, node)};
+  return Match{{l.index(norm), l.index(&node)},
+               l.index(&node),
+               fused_node(Op::norm_mul, {norm->inputs[0], node.inputs[1]}, node.outputs, norm->attrs, node)};
 }
 
 // add(r, norm_mul(x, w)), either way round
@@ -56,8 +59,10 @@ std::optional<Match> norm_mul_add(const Links& l, const Node& node) {
   if (node.op != Op::add) return std::nullopt;
   for (size_t side : {1u, 0u})
     if (const Node* norm = l.only_part(node.inputs[side], Op::norm_mul))
-      return Match{{l.index(norm), l.index(&node)}, l.index(&node),
-                   fused_node(Op::norm_mul_add, {norm->inputs[0], norm->inputs[1], node.inputs[1 - side]}, node.outputs, norm->attrs, node)};
+      return Match{{l.index(norm), l.index(&node)},
+                   l.index(&node),
+                   fused_node(Op::norm_mul_add, {norm->inputs[0], norm->inputs[1], node.inputs[1 - side]}, node.outputs,
+                              norm->attrs, node)};
   return std::nullopt;
 }
 
@@ -66,8 +71,10 @@ std::optional<Match> add_norm_mul(const Links& l, const Node& node) {
   if (node.op != Op::norm_mul) return std::nullopt;
   const Node* add = l.made_by(node.inputs[0], Op::add);
   if (!add) return std::nullopt;
-  return Match{{l.index(add), l.index(&node)}, l.index(add),
-               fused_node(Op::add_norm_mul, {add->inputs[0], add->inputs[1], node.inputs[1]}, {add->outputs[0], node.outputs[0]}, node.attrs, node)};
+  return Match{{l.index(add), l.index(&node)},
+               l.index(add),
+               fused_node(Op::add_norm_mul, {add->inputs[0], add->inputs[1], node.inputs[1]},
+                          {add->outputs[0], node.outputs[0]}, node.attrs, node)};
 }
 
 // The projection behind a query, key or value: back through norms and rope to matmul [+ add_bias].
@@ -83,7 +90,9 @@ Projection projection(const Links& l, ValueId id) {
       if (const Node* matmul = l.only_part(node.inputs[0], Op::matmul)) return {matmul, &node};
       return {};
     }
-    if (node.op != Op::rope && node.op != Op::norm_mul && node.op != Op::rms_norm && node.op != Op::mul_row && node.op != Op::scale) return {};
+    if (node.op != Op::rope && node.op != Op::norm_mul && node.op != Op::rms_norm && node.op != Op::mul_row &&
+        node.op != Op::scale)
+      return {};
     id = node.inputs[0];
   }
   return {};
@@ -97,7 +106,8 @@ std::optional<Match> qkv(const Links& l, const Node& node) {
   for (size_t n = 0; n < at; ++n)
     if (l.graph.nodes[n].op == Op::kv_store && l.graph.nodes[n].inputs[2] == node.inputs[1]) store = &l.graph.nodes[n];
   if (!store) return std::nullopt;
-  const std::array<Projection, 3> p = {projection(l, node.inputs[0]), projection(l, store->inputs[0]), projection(l, store->inputs[1])};
+  const std::array<Projection, 3> p = {projection(l, node.inputs[0]), projection(l, store->inputs[0]),
+                                       projection(l, store->inputs[1])};
   for (const Projection& part : p)
     if (!part.matmul || part.matmul->inputs[0] != p[0].matmul->inputs[0] || bool(part.bias) != bool(p[0].bias) ||
         part.matmul->device != p[0].matmul->device)
@@ -126,32 +136,29 @@ std::optional<Match> glu(const Links& l, const Node& node) {
     const Node* gate = act ? l.only_part(act->inputs[0], Op::matmul) : nullptr;
     if (!gate || !up || gate->inputs[0] != up->inputs[0]) continue;
     const Attrs attrs{.act = act->op == Op::silu ? Activation::silu : Activation::gelu};
-    return Match{{l.index(gate), l.index(act), l.index(up), l.index(&node)}, l.index(&node),
+    return Match{{l.index(gate), l.index(act), l.index(up), l.index(&node)},
+                 l.index(&node),
                  fused_node(Op::glu, {gate->inputs[0], gate->inputs[1], up->inputs[1]}, node.outputs, attrs, node)};
   }
   return std::nullopt;
 }
 
-struct Pattern {
-  Op fused;
-  std::optional<Match> (*match)(const Links&, const Node&);
-};
+using Pattern = std::optional<Match> (*)(const Links&, const Node&);
 
-// In this order: later rows look for what earlier ones made.
-constexpr Pattern kPatterns[] = {
-    {Op::norm_mul, norm_mul}, {Op::norm_mul_add, norm_mul_add}, {Op::add_norm_mul, add_norm_mul}, {Op::qkv, qkv}, {Op::glu, glu},
-};
+// In this order: later ones look for what earlier ones made.
+constexpr Pattern kPatterns[] = {norm_mul, norm_mul_add, add_norm_mul, qkv, glu};
 
-Status apply(Graph& graph, const Pattern& pattern, std::span<const KernelTable* const> devices) {
+Status apply(Graph& graph, Pattern pattern, std::span<const KernelTable* const> devices) {
   const Links links(graph);
   std::vector<uint8_t> gone(graph.nodes.size(), 0);
   std::vector<std::optional<Node>> replacement(graph.nodes.size());
   bool any = false;
   for (const Node& node : graph.nodes) {
-    auto match = pattern.match(links, node);
+    auto match = pattern(links, node);
     if (!match) continue;
     const bool free = std::none_of(match->parts.begin(), match->parts.end(), [&](size_t n) { return gone[n]; });
-    const bool one_device = std::all_of(match->parts.begin(), match->parts.end(), [&](size_t n) { return graph.nodes[n].device == match->fused.device; });
+    const bool one_device = std::all_of(match->parts.begin(), match->parts.end(),
+                                        [&](size_t n) { return graph.nodes[n].device == match->fused.device; });
     const KernelTable& device = *devices[match->fused.device];
     if (!free || !one_device || !infer(graph, match->fused.op, match->fused.inputs, match->fused.attrs) ||
         !device.find(graph, match->fused).available || !device.wants_fused(match->fused.op))
@@ -163,8 +170,10 @@ Status apply(Graph& graph, const Pattern& pattern, std::span<const KernelTable* 
   if (!any) return {};
   std::vector<Node> nodes;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (replacement[n]) nodes.push_back(*std::move(replacement[n]));
-    else if (!gone[n]) nodes.push_back(std::move(graph.nodes[n]));
+    if (replacement[n])
+      nodes.push_back(*std::move(replacement[n]));
+    else if (!gone[n])
+      nodes.push_back(std::move(graph.nodes[n]));
   }
   graph.nodes = std::move(nodes);
   return {};
@@ -173,7 +182,7 @@ Status apply(Graph& graph, const Pattern& pattern, std::span<const KernelTable* 
 }  // namespace
 
 Status fuse(Graph& graph, std::span<const KernelTable* const> devices) {
-  for (const Pattern& pattern : kPatterns) ARGENT_TRY(apply(graph, pattern, devices));
+  for (Pattern pattern : kPatterns) ARGENT_TRY(apply(graph, pattern, devices));
   return {};
 }
 

@@ -1,9 +1,10 @@
-// Memory: liveness, then one arena a device. Large values choose first; each takes the lowest gap that no value alive at
-// the same time covers. The sum is known before anything is allocated.
+// Memory: liveness, then one arena a device. Large values choose first; each takes the lowest gap that no value alive
+// at the same time covers. The sum is known before anything is allocated.
 #include <algorithm>
 
 #include "base/checked.h"
 #include "graph/passes/passes.h"
+#include "graph/storage.h"
 
 namespace argent::passes {
 namespace {
@@ -35,9 +36,8 @@ Status memory(Plan& plan, std::span<const KernelTable* const> devices) {
         storage[id] = storage[node.inputs[size_t(info(node.op).in_place)]];
         continue;
       }
-      const uint64_t row = v.dtype == DType::candidates ? 8 * uint64_t(v.width) + 8 : 4 * uint64_t(v.width);
       storage[id] = intervals.size();
-      intervals.push_back({n, n, align_up(row * plan.max_rows(v.rows), kAlign), node.device});
+      intervals.push_back({n, n, align_up(activation_row_bytes(v) * plan.max_rows(v.rows), kAlign), node.device});
     }
     uint32_t n_rows = plan.key.n_outputs;
     for (ValueId id : node.inputs)
@@ -52,7 +52,8 @@ Status memory(Plan& plan, std::span<const KernelTable* const> devices) {
 
   std::vector<size_t> order(intervals.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return intervals[a].bytes > intervals[b].bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return intervals[a].bytes > intervals[b].bytes; });
   plan.arena_bytes.assign(devices.size(), 0);
   std::vector<const Interval*> placed, alive;
   for (size_t i : order) {
