@@ -1,4 +1,5 @@
-// The CPU backend: weights in panels of 16 rows (matmul.h), KV in blocks of 32 positions (vector.h), plans as task lists.
+// The CPU backend: weights in panels of 16 rows (matmul.h), KV in blocks of 32 positions (vector.h), plans as task
+// lists.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -15,11 +16,14 @@ namespace {
 using namespace cpu;
 
 Result<Isa> choose_isa(std::string_view name) {
-  static constexpr std::pair<std::string_view, Isa> known[] = {{"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}};
+  static constexpr std::pair<std::string_view, Isa> known[] = {
+      {"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}};
   if (name.empty()) return best_isa();
   for (auto [n, isa] : known) {
     if (n != name) continue;
-    if (!isa_supported(isa)) return fail(Code::unsupported, "--isa {}: this machine does not run it; its best is {}", name, known[size_t(best_isa())].first);
+    if (!isa_supported(isa))
+      return fail(Code::unsupported, "--isa {}: this machine does not run it; its best is {}", name,
+                  known[size_t(best_isa())].first);
     return isa;
   }
   return fail(Code::invalid, "--isa {}: wanted baseline, avx2 or avx512", name);
@@ -40,7 +44,11 @@ std::vector<bool> multiplied(const Graph& graph) {
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const BackendOptions& options, Isa isa)
-      : options_(options), isa_(isa), pool_({.n_threads = options.n_threads, .pin = false}), matmul_(matmul_kernels(isa)), vector_(vector_kernels(isa)) {}
+      : options_(options),
+        isa_(isa),
+        pool_({.n_threads = options.n_threads, .pin = false}),
+        matmul_(matmul_kernels(isa)),
+        vector_(vector_kernels(isa)) {}
 
   std::string device_name() const override { return "cpu"; }
 
@@ -48,8 +56,16 @@ class CpuBackend final : public Backend {
     for (ValueId id : node.inputs) {
       const Value& v = graph.value(id);
       const bool quantized = v.kind == ValueKind::weight && native_activations(v.format) == cpu::Activations::q8;
-      if (quantized && v.width % kGroup) return {false, fmt::format("{}: rows of {} are no multiple of {} elements", info(node.op).name, describe(v), kGroup)};
+      if (quantized && v.width % kGroup)
+        return {false,
+                fmt::format("{}: rows of {} are no multiple of {} elements", info(node.op).name, describe(v), kGroup)};
     }
+    // The tasks of these take one kind of input where the op has two.
+    const DType seen = graph.value(node.inputs[0]).dtype;
+    if ((node.op == Op::argmax || node.op == Op::copy) && seen != DType::f32)
+      return {false, fmt::format("{}: NONE for {}", info(node.op).name, describe(graph.value(node.inputs[0])))};
+    if (node.op == Op::draw && seen != DType::candidates)
+      return {false, fmt::format("draw: NONE for {}", describe(graph.value(node.inputs[0])))};
     return {true, {}};
   }
 
@@ -58,17 +74,22 @@ class CpuBackend final : public Backend {
   }
 
   BackendCaps caps() const override {
-    return {"cpu", fmt::format("CPU, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s", isa_name(isa_)), available_memory()};
+    return {"cpu",
+            fmt::format("CPU, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s", isa_name(isa_)),
+            available_memory()};
   }
 
   uint64_t weight_bytes(const Graph& graph, ValueId weight) const override {
     const Value& v = graph.value(weight);
-    return v.kind == ValueKind::weight && multiplied(graph)[weight] ? align_up(packed_bytes(v.format, v.n_rows, v.width), 64) : 0;
+    return v.kind == ValueKind::weight && multiplied(graph)[weight]
+               ? align_up(packed_bytes(v.format, v.n_rows, v.width), 64)
+               : 0;
   }
 
   uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const override {
     const uint64_t positions = uint64_t(n_blocks) * kKvBlockTokens * layer.n_head_kv;
-    return align_up(positions * layer.d_head * kv_element_bytes(options_.kv_k), 64) + align_up(positions * layer.d_value * kv_element_bytes(options_.kv_v), 64);
+    return align_up(positions * layer.d_head * kv_element_bytes(options_.kv_k), 64) +
+           align_up(positions * layer.d_value * kv_element_bytes(options_.kv_v), 64);
   }
 
   Status load(const Graph& graph, const std::function<bool(const Progress&)>& progress) override {
@@ -91,9 +112,10 @@ class CpuBackend final : public Backend {
       }
     }
     // The file is read once, in its order.
-    std::sort(order.begin(), order.end(), [&](ValueId a, ValueId b) { return graph.value(a).data < graph.value(b).data; });
+    std::sort(order.begin(), order.end(),
+              [&](ValueId a, ValueId b) { return graph.value(a).data < graph.value(b).data; });
     ARGENT_LET(weights_, HugePages::allocate(bytes));
-    uint64_t at = 0, done = 0;
+    uint64_t at = 0;
     for (ValueId id : order) {
       const Value& v = graph.value(id);
       uint8_t* out = weights_.data() + at;
@@ -102,10 +124,10 @@ class CpuBackend final : public Backend {
       const uint32_t panels = n_panels(v.n_rows), chunk = cpu::chunk_panels(panels, pool_.n_threads());
       pool_.run([&](uint32_t) {
         for (uint64_t c = pool_.claim(); c * chunk < panels; c = pool_.claim())
-          pack_panels(v.format, v.data, v.n_rows, v.width, uint32_t(c) * chunk, std::min(chunk, panels - uint32_t(c) * chunk), out);
+          pack_panels(v.format, v.data, v.n_rows, v.width, uint32_t(c) * chunk,
+                      std::min(chunk, panels - uint32_t(c) * chunk), out);
       });
-      done += v.file_bytes();
-      if (progress && !progress({"loading weights", done, bytes})) return fail(Code::cancelled, "loading was stopped");
+      if (progress && !progress({"loading weights", at, bytes})) return fail(Code::cancelled, "loading was stopped");
     }
     return {};
   }
@@ -113,7 +135,8 @@ class CpuBackend final : public Backend {
   Status allocate(const KvLayout& layout, const MemoryNeed& need) override {
     layout_ = layout;
     uint64_t bytes = 0;
-    for (size_t i = 0; i < layout.layers.size(); ++i) bytes += kv_bytes(layout.layers[i], need.group_blocks[layout.group_of_layer[i]]);
+    for (size_t i = 0; i < layout.layers.size(); ++i)
+      bytes += kv_bytes(layout.layers[i], need.group_blocks[layout.group_of_layer[i]]);
     ARGENT_LET(kv_memory_, HugePages::allocate(bytes));
     ARGENT_LET(arena_, HugePages::allocate(need.arena_bytes));
     arena_bytes_ = need.arena_bytes;
@@ -121,7 +144,8 @@ class CpuBackend final : public Backend {
     uint8_t* at = kv_memory_.data();
     for (size_t i = 0; i < layout.layers.size(); ++i) {
       const KvSpec& spec = layout.layers[i];
-      const uint64_t positions = uint64_t(need.group_blocks[layout.group_of_layer[i]]) * kKvBlockTokens * spec.n_head_kv;
+      const uint64_t positions =
+          uint64_t(need.group_blocks[layout.group_of_layer[i]]) * kKvBlockTokens * spec.n_head_kv;
       uint8_t* k = at;
       at += align_up(positions * spec.d_head * kv_element_bytes(options_.kv_k), 64);
       uint8_t* v = at;
@@ -135,9 +159,11 @@ class CpuBackend final : public Backend {
 
   Result<PlanId> compile(Plan plan) override {
     if (plan.arena_bytes.size() != 1 || plan.arena_bytes[0] > arena_bytes_)
-      return fail(Code::internal, "cpu: the plan wants an arena of {} bytes, {} are there", plan.arena_bytes.empty() ? 0 : plan.arena_bytes[0], arena_bytes_);
+      return fail(Code::internal, "cpu: the plan wants an arena of {} bytes, {} are there",
+                  plan.arena_bytes.empty() ? 0 : plan.arena_bytes[0], arena_bytes_);
     auto list = std::make_unique<TaskList>();
-    ARGENT_LET(*list, make_tasks(std::move(plan), {packed_, vectors_, kv_, layout_, arena_.data(), pool_.n_threads(), options_.activations, matmul_, vector_}));
+    ARGENT_LET(*list, make_tasks(std::move(plan), {packed_, vectors_, kv_, layout_, arena_.data(), pool_.n_threads(),
+                                                   options_.activations, matmul_, vector_}));
     list->rules = step_rules(list->plan, layout_, group_blocks_, kKvBlockTokens);
     plans_.push_back(std::move(list));
     return PlanId(plans_.size() - 1);
@@ -151,7 +177,8 @@ class CpuBackend final : public Backend {
     const uint32_t n_tokens = uint32_t(step.tokens.size());
     const uint32_t n_outputs = list.plan.key.all_rows ? n_tokens : uint32_t(step.output_rows.size());
     const Run run{step, pool_, matmul_, vector_, tokens_, last_sampled_, n_tokens, n_outputs};
-    if (profile_on_) run_profiled(list, run);
+    if (profile_on_)
+      run_profiled(list, run);
     else
       pool_.run([&](uint32_t thread) {
         for (const Task& task : list.tasks) {
@@ -180,14 +207,20 @@ class CpuBackend final : public Backend {
   }
 
   Status copy_blocks(std::span<const KvCopy> copies) override {
-    for (const KvCopy& copy : copies)
+    for (const KvCopy& copy : copies) {
+      const uint32_t n_blocks = copy.group < group_blocks_.size() ? group_blocks_[copy.group] : 0;
+      if (uint32_t(copy.from) >= n_blocks || uint32_t(copy.to) >= n_blocks)
+        return fail(Code::internal, "cpu: copy of block {} to {} in layer group {}", copy.from, copy.to, copy.group);
       for (size_t i = 0; i < kv_.size(); ++i) {
         if (layout_.group_of_layer[i] != copy.group) continue;
-        const uint64_t k = uint64_t(kKvBlockTokens) * kv_[i].n_head_kv * kv_[i].d_head * kv_element_bytes(kv_[i].k_type);
-        const uint64_t v = uint64_t(kKvBlockTokens) * kv_[i].n_head_kv * kv_[i].d_value * kv_element_bytes(kv_[i].v_type);
+        const uint64_t k =
+            uint64_t(kKvBlockTokens) * kv_[i].n_head_kv * kv_[i].d_head * kv_element_bytes(kv_[i].k_type);
+        const uint64_t v =
+            uint64_t(kKvBlockTokens) * kv_[i].n_head_kv * kv_[i].d_value * kv_element_bytes(kv_[i].v_type);
         std::memcpy(kv_[i].k + uint64_t(copy.to) * k, kv_[i].k + uint64_t(copy.from) * k, k);
         std::memcpy(kv_[i].v + uint64_t(copy.to) * v, kv_[i].v + uint64_t(copy.from) * v, v);
       }
+    }
     return {};
   }
 
@@ -211,7 +244,8 @@ class CpuBackend final : public Backend {
         pool_.barrier();
         if (thread != 0) continue;
         const auto now = std::chrono::steady_clock::now();
-        times_.push_back({task.node, uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count())});
+        times_.push_back(
+            {task.node, uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count())});
         start = now;
       }
     });
@@ -224,7 +258,7 @@ class CpuBackend final : public Backend {
   const VectorKernels& vector_;
   HugePages weights_, kv_memory_, arena_;
   uint64_t arena_bytes_ = 0;
-  std::vector<PackedMatrix> packed_;        // by value of the model's graph; plans only append values
+  std::vector<PackedMatrix> packed_;  // by value of the model's graph; plans only append values
   std::vector<const float*> vectors_;
   std::vector<std::vector<float>> copies_;
   KvLayout layout_;
