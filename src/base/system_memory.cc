@@ -14,9 +14,22 @@ uint64_t read_number(const char* path, uint64_t otherwise) {
   return in >> n ? n : otherwise;
 }
 
-uint64_t left_of(const char* limit_path, const char* used_path) {
-  const uint64_t limit = read_number(limit_path, UINT64_MAX), used = read_number(used_path, 0);
-  return limit > used ? limit - used : 0;
+// Pages of files that a cgroup counts as used and gives up when memory is asked for: a model that was just read or
+// downloaded would seem to fill it.
+uint64_t file_pages(const char* stat_path, bool v1) {
+  std::ifstream in(stat_path);
+  std::string key;
+  uint64_t value = 0, sum = 0;
+  while (in >> key >> value)
+    if (key == (v1 ? "total_inactive_file" : "inactive_file") || key == (v1 ? "total_active_file" : "active_file"))
+      sum += value;
+  return sum;
+}
+
+uint64_t left_of(const std::string& limit_path, const std::string& used_path, uint64_t reclaimable) {
+  const uint64_t limit = read_number(limit_path.c_str(), UINT64_MAX), used = read_number(used_path.c_str(), 0);
+  const uint64_t held = used - std::min(used, reclaimable);
+  return limit > held ? limit - held : 0;
 }
 
 }  // namespace
@@ -27,8 +40,11 @@ uint64_t available_memory() {
   uint64_t kib = 0, available = 0;
   while (in >> key >> kib && std::getline(in, unit))
     if (key == "MemAvailable:") available = kib * 1024;
-  const uint64_t v2 = left_of("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current");
-  const uint64_t v1 = left_of("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes");
+  const std::string root = "/sys/fs/cgroup/", root_v1 = root + "memory/memory.";
+  const uint64_t v2 =
+      left_of(root + "memory.max", root + "memory.current", file_pages("/sys/fs/cgroup/memory.stat", false));
+  const uint64_t v1 = left_of(root_v1 + "limit_in_bytes", root_v1 + "usage_in_bytes",
+                              file_pages("/sys/fs/cgroup/memory/memory.stat", true));
   return std::min({available, v2, v1});
 }
 
