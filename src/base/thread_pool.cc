@@ -10,6 +10,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <system_error>
 
 namespace argent {
 namespace {
@@ -140,7 +141,11 @@ ThreadPool::ThreadPool(Options options)
       pin_(options.pin && n_threads_ <= cores_.size()),
       cpus_(n_threads_) {
   for (auto& cpu : cpus_) cpu = UINT32_MAX;
-  for (uint32_t thread = 1; thread < n_threads_; ++thread) workers_.emplace_back(&ThreadPool::work, this, thread);
+  try {
+    for (uint32_t thread = 1; thread < n_threads_; ++thread) workers_.emplace_back(&ThreadPool::work, this, thread);
+  } catch (const std::system_error&) {  // a limit on threads: those that there are do the work
+    n_threads_ = uint32_t(workers_.size()) + 1;
+  }
   if (pin_) set_affinity({cores_[0]});
 }
 

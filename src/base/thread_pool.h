@@ -14,7 +14,7 @@ namespace argent {
 uint32_t default_threads();
 
 struct ThreadPoolOptions {
-  uint32_t n_threads = 0;  // 0: default_threads()
+  uint32_t n_threads = 0;  // 0: default_threads(). Fewer where the system starts no more.
   bool pin = false;        // thread i stays on the i-th core of the affinity mask; thread 0 is the one that makes the
                            // pool. Without effect when threads outnumber cores.
 };
@@ -58,7 +58,7 @@ class ThreadPool {
   void wait_change(const std::atomic<uint32_t>& value, uint32_t old) const;
 
   const std::vector<uint32_t> cores_;  // one CPU of each physical core that this process may use
-  const uint32_t n_threads_;
+  uint32_t n_threads_;         // settled when the pool is made
   const bool crowded_;  // threads outnumber CPUs: a spinning thread would hold up the one it waits for
   const bool pin_;
   const std::function<void(uint32_t)>* body_ = nullptr;
