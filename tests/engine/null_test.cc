@@ -46,6 +46,30 @@ TEST(NullEngine, TheLadderIsShort) {
   EXPECT_LE(engine->counters().plans_built, 16u);
 }
 
+// The arena is settled from the largest rungs; values are placed greedily, so that smaller ones fit is no matter of course.
+TEST(Memory, EveryRungFitsTheArenaOfTheLargest) {
+  for (const std::string& arch : kArchitectures)
+    for (const char* device : {"cpu", "reference"})
+      for (const Budget budget : {Budget{1, 1}, Budget{3, 2}, Budget{64, 16}, Budget{70, 64}, Budget{512, 64}})
+        for (const bool fuse : {false, true}) {
+          EngineOptions options = options_for(device);
+          options.backend.n_threads = 2;
+          options.budget = budget;
+          options.fuse = fuse;
+          const auto engine = open(TinyModel(arch), options);
+          ASSERT_TRUE(engine);
+          for (const Tail tail : {Tail::logits, Tail::greedy, Tail::sample})
+            for (const uint32_t tokens : {1u, 2u, 8u, 9u, 64u, 65u, budget.max_tokens})
+              for (const uint32_t outputs : {0u, 1u, 2u, 8u, 9u, budget.max_outputs}) {
+                if (tokens > budget.max_tokens || outputs > std::min(tokens, budget.max_outputs)) continue;
+                const auto plan = engine->plan_for(tokens, outputs, tail, Stage::planned);
+                ASSERT_TRUE(plan) << plan.error().message;
+                EXPECT_LE(plan->arena_bytes[0], engine->memory().workspace_bytes)
+                    << arch << " " << device << " " << tokens << " tokens, " << outputs << " outputs";
+              }
+        }
+}
+
 TEST(NullEngine, TokensThatAreKnownAreNotComputedAgain) {
   const auto engine = open(TinyModel("llama"), options_for("null"));
   const SequenceId id = engine->open_sequence();
