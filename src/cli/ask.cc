@@ -43,8 +43,8 @@ Result<std::string> AskCommand::question() {
   if (from_stdin || (!no_stdin && stdin_is_piped())) {
     pollfd waiting{STDIN_FILENO, POLLIN, 0};
     if (!from_stdin && ::poll(&waiting, 1, 2000) == 0)
-      fmt::print(stderr,
-                 "argent: waiting for the end of standard input, which is no terminal (--no-stdin leaves it alone)\n");
+      to_stderr(
+          "argent: waiting for the end of standard input, which is no terminal (--no-stdin leaves it alone)\n");
     ARGENT_LET(piped, read_stdin());
     while (piped.ends_with('\n')) piped.pop_back();
     if (!piped.empty() || from_stdin) parts.push_back(std::move(piped));
@@ -76,11 +76,11 @@ Status AskCommand::run() {
   } else if (terminal) {
     ARGENT_TRY(write_stdout("\n"));
   }
-  if (!chat.quiet) fmt::print(stderr, "{}\n", statistics_line(generation));
-  if (chat.profile && !model.json) fmt::print(stderr, "{}", profile_text(*engine));
+  if (!chat.quiet) to_stderr("{}\n", statistics_line(generation));
+  if (chat.profile && !model.json) to_stderr("{}", profile_text(*engine));
   if (generation.stop == Stop::context)
-    fmt::print(stderr, "argent: the context of {} positions is full, the answer is cut off; --ctx gives more\n",
-               engine->n_ctx());
+    to_stderr("argent: the context of {} positions is full, the answer is cut off; --ctx gives more\n",
+              engine->n_ctx());
   if (generation.stop == Stop::interrupted) return fail(Code::cancelled, "stopped");
   return {};
 }

@@ -134,11 +134,11 @@ Status run(Options& o) {
     ARGENT_LET(const double ignored, bench.run(warm));
     (void)ignored;
     for (uint32_t r = 0; r < o.repetitions; ++r) {
-      if (stderr_is_terminal()) fmt::print(stderr, "\r{}: run {} of {}", test.name(), r + 1, o.repetitions), std::fflush(stderr);
+      if (stderr_is_terminal()) to_stderr("\r{}: run {} of {}", test.name(), r + 1, o.repetitions), std::fflush(stderr);
       ARGENT_LET(const double seconds, bench.run(test));
       test.seconds.push_back(seconds);
     }
-    if (stderr_is_terminal()) fmt::print(stderr, "\r\033[K");
+    if (stderr_is_terminal()) to_stderr("\r\033[K");
   }
   return write_stdout(o.format == "json" ? json_report(*engine, o, tests) : text_report(*engine, tests));
 }

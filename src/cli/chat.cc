@@ -93,9 +93,9 @@ class Session {
   // Ends the messages before the last of the user's; false: there is none.
   bool take_back();
   std::optional<size_t> last_user() const;
-  void tell(std::string_view text) const { fmt::print(stderr, "{}\n", text); }
+  void tell(std::string_view text) const { to_stderr("{}\n", text); }
   void tell(const Error& error) {
-    fmt::print(stderr, "argent: {}\n", error.message);
+    to_stderr("argent: {}\n", error.message);
     failed_ = failed_ ? failed_ : std::optional(error.code);
   }
 
@@ -186,7 +186,7 @@ Status Session::answer() {
                     "--ctx N gives more",
                     conversation_.engine().n_ctx()));
   if (!command_.chat.quiet) tell(colour_ ? "\033[2m" + statistics_line(g) + "\033[0m" : statistics_line(g));
-  if (command_.chat.profile) fmt::print(stderr, "{}", profile_text(conversation_.engine()));
+  if (command_.chat.profile) to_stderr("{}", profile_text(conversation_.engine()));
   return {};
 }
 
@@ -207,7 +207,7 @@ Status Session::command(std::string_view line) {
   if (name == "/quit" || name == "/exit") {
     leaves_ = true;
   } else if (name == "/help" || name == "/?") {
-    fmt::print(stderr, "{}", kHelp);
+    to_stderr("{}", kHelp);
   } else if (name == "/system") {
     if (const Status status = conversation_.set_system(std::string(rest)); !status) tell(status.error());
   } else if (name == "/clear") {
@@ -345,7 +345,7 @@ void Session::show_history() const {
   size_t n = 0;
   for (size_t i = 0; i < conversation_.n_messages(); ++i) {
     const std::string_view role = conversation_.role(i);
-    fmt::print(stderr, "{:>4} {}: {}\n", role == "user" ? fmt::format("{}", ++n) : "", terminal_text(role),
+    to_stderr("{:>4} {}: {}\n", role == "user" ? fmt::format("{}", ++n) : "", terminal_text(role),
                terminal_text(conversation_.text(i)));
   }
 }
@@ -353,11 +353,11 @@ void Session::show_history() const {
 void Session::show_stats() const {
   const Engine& engine = conversation_.engine();
   const auto used = conversation_.n_tokens();
-  fmt::print(stderr, "{} answers; prompts {} tokens, {} of them reused, {:.2f} s; answers {} tokens, {:.2f} s",
+  to_stderr("{} answers; prompts {} tokens, {} of them reused, {:.2f} s; answers {} tokens, {:.2f} s",
              n_answers_, n_prompt_, n_reused_, prompt_seconds_, n_answered_, decode_seconds_);
-  if (decode_seconds_ > 0) fmt::print(stderr, ", {:.1f} tokens/s", double(n_decode_) / decode_seconds_);
-  if (used) fmt::print(stderr, "; context {} of {}", *used, engine.n_ctx());
-  fmt::print(stderr, "; {} steps, {} plans\n", engine.counters().steps, engine.counters().plans_built);
+  if (decode_seconds_ > 0) to_stderr(", {:.1f} tokens/s", double(n_decode_) / decode_seconds_);
+  if (used) to_stderr("; context {} of {}", *used, engine.n_ctx());
+  to_stderr("; {} steps, {} plans\n", engine.counters().steps, engine.counters().plans_built);
 }
 
 Status ChatCommand::run() {

@@ -104,10 +104,10 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const s
   if (!load) return engine;
   const bool show = stderr_is_terminal() && engine->memory().weights_bytes > (512u << 20);
   const Status status = engine->load([&](const Progress& p) {
-    if (show) fmt::print(stderr, "\r{}: {:.1f} of {:.1f} GB", p.what, p.done / 1e9, p.total / 1e9), std::fflush(stderr);
+    if (show) to_stderr("\r{}: {:.1f} of {:.1f} GB", p.what, p.done / 1e9, p.total / 1e9), std::fflush(stderr);
     return !interrupted();
   });
-  if (show) fmt::print(stderr, "\r\033[K");
+  if (show) to_stderr("\r\033[K");
   if (!status) return status.error();
   return engine;
 }
@@ -117,7 +117,7 @@ CLI::App* add_command(CLI::App& root, const std::string& name, const std::string
   app->footer(footer);
   app->callback([run = std::move(run)] {
     if (const Status status = run(); !status) {
-      if (!status.error().message.empty()) fmt::print(stderr, "argent: {}\n", status.error().message);
+      if (!status.error().message.empty()) to_stderr("argent: {}\n", status.error().message);
       throw CLI::RuntimeError(exit_code(status.error().code));
     }
   });

@@ -1,9 +1,13 @@
 // What the subcommands share: options that every command takes, finding and loading the model, results and errors.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -46,6 +50,13 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const s
 // Adds a command: `run` is called when it was chosen; its error becomes one line on stderr and the exit code. An error
 // without a message has been told already, or has nobody to tell it to.
 CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer, std::function<Status()> run);
+
+// Writes to stderr; that nobody reads it, or that its disk is full, is no error (fmt::print would throw).
+template <class... Args>
+void to_stderr(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();

@@ -42,8 +42,8 @@ Status run(Options& o) {
   } else if (stdout_is_terminal()) {
     ARGENT_TRY(write_stdout("\n"));
   }
-  if (!o.quiet) fmt::print(stderr, "{}\n", statistics_line(g));
-  if (o.profile) fmt::print(stderr, "{}", profile_text(engine->profile()));
+  if (!o.quiet) to_stderr("{}\n", statistics_line(g));
+  if (o.profile) to_stderr("{}", profile_text(engine->profile()));
   if (g.stop == Stop::interrupted) return fail(Code::cancelled, "stopped");
   return {};
 }

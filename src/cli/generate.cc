@@ -77,9 +77,9 @@ Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const
       status = stepped.error();
     else if (!*stepped)
       status = fail(Code::internal, "nothing to compute before the text was complete");
-    if (shows_progress && (sampled || !status)) fmt::print(stderr, "\r\033[K"), shows_progress = false;
+    if (shows_progress && (sampled || !status)) to_stderr("\r\033[K"), shows_progress = false;
     if (status && !sampled && terminal && seconds_since(start) > kProgressSeconds) {
-      fmt::print(stderr, "\rprompt: {} of {} tokens\033[K", out.n_reused + engine.counters().tokens - tokens_before,
+      to_stderr("\rprompt: {} of {} tokens\033[K", out.n_reused + engine.counters().tokens - tokens_before,
                  prompt.size());
       std::fflush(stderr);
       shows_progress = true;
@@ -104,7 +104,7 @@ Result<Generation> generate(Engine& engine, SequenceId sequence, std::span<const
       out.stop = Stop::context, done = true;
   }
   engine.pause(sequence, true);
-  if (shows_progress) fmt::print(stderr, "\r\033[K");
+  if (shows_progress) to_stderr("\r\033[K");
   if (out.prompt_seconds == 0)
     out.prompt_seconds = seconds_since(start);
   else

@@ -42,7 +42,7 @@ gguf::Progress show_progress(std::string_view what) {
     const uint64_t percent = total ? done * 100 / total : 100;
     if (terminal && percent != shown) {
       shown = percent;
-      fmt::print(stderr, "\r{}: {:.1f} of {:.1f} MB ({} %)", what, double(done) / 1e6, double(total) / 1e6, percent);
+      to_stderr("\r{}: {:.1f} of {:.1f} MB ({} %)", what, double(done) / 1e6, double(total) / 1e6, percent);
       std::fflush(stderr);
     }
     return !interrupted();
@@ -50,7 +50,7 @@ gguf::Progress show_progress(std::string_view what) {
 }
 
 void end_progress() {
-  if (stderr_is_terminal()) fmt::print(stderr, "\r\033[K");
+  if (stderr_is_terminal()) to_stderr("\r\033[K");
 }
 
 struct GgufCommand {

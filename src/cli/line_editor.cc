@@ -150,7 +150,7 @@ void LineEditor::remember(const std::string& text) {
 
 Result<LineEditor::Line> LineEditor::read(std::string_view prompt, std::string_view initial) {
   if (interactive_) return edit(prompt, initial);
-  if (::isatty(STDIN_FILENO) == 1) fmt::print(stderr, "{}", prompt);
+  if (::isatty(STDIN_FILENO) == 1) to_stderr("{}", prompt);
   return read_plain();
 }
 

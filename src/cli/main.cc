@@ -1,11 +1,27 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
+#include <iostream>
 
 #include "base/switches.h"
 #include "cli/command.h"
 #include "cli/suggest.h"
 
+namespace {
+
+// A standard stream that was closed would lend its number to the next file that is opened, and output meant for it
+// would end up there: /dev/null takes the place, opened the wrong way round, so that using it stays an error.
+void fill_standard_streams() {
+  for (int fd = 0; fd <= 2; fd++)
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) ::_exit(70);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace argent;
+  fill_standard_streams();
   CLI::App app("Runs language models from GGUF files on this machine.", "argent");
   app.set_version_flag("--version", "argent " ARGENT_VERSION);
   app.require_subcommand(1);
@@ -35,15 +51,20 @@ int main(int argc, char** argv) {
   } catch (const CLI::RuntimeError& e) {
     return e.get_exit_code();
   } catch (const CLI::Success& e) {  // --help, --version
-    return app.exit(e);
+    app.exit(e);
+    std::cout.flush();
+    return std::cout ? 0 : exit_code(Code::io);
   } catch (const CLI::ParseError& e) {
     const CLI::App* command = &app;  // the innermost that was named
     std::string name;
     while (!command->get_subcommands().empty()) command = command->get_subcommands()[0], name += command->get_name() + " ";
     std::string meant;
     if (const auto left = command->remaining(); !left.empty()) meant = cli::closest_name(*command, left[0]);
-    fmt::print(stderr, "argent: {}{}; see argent {}--help\n", e.what(), meant.empty() ? "" : fmt::format(" (did you mean {}?)", meant), name);
+    cli::to_stderr("argent: {}{}; see argent {}--help\n", e.what(), meant.empty() ? "" : fmt::format(" (did you mean {}?)", meant), name);
     return exit_code(Code::invalid);
+  } catch (const std::exception& e) {
+    cli::to_stderr("argent: {}\n", e.what());
+    return exit_code(Code::internal);
   }
   return 0;
 }

@@ -135,17 +135,17 @@ Status PerplexityCommand::run() {
     ARGENT_TRY(windows.add(window, first, estimate));
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (terminal)
-      fmt::print(stderr, "\r[{}/{}] PPL {:.4f}, {:.0f} s left \033[K", chunk + 1, chunks, estimate.ppl(),
+      to_stderr("\r[{}/{}] PPL {:.4f}, {:.0f} s left \033[K", chunk + 1, chunks, estimate.ppl(),
                  seconds / (chunk + 1) * (chunks - chunk - 1));
     else
-      fmt::print(stderr, "[{}/{}] {:.4f}\n", chunk + 1, chunks, estimate.ppl());
+      to_stderr("[{}/{}] {:.4f}\n", chunk + 1, chunks, estimate.ppl());
     std::fflush(stderr);
   }
-  if (terminal) fmt::print(stderr, "\n");
+  if (terminal) to_stderr("\n");
   if (!std::isfinite(estimate.ppl())) return fail(Code::internal, "the perplexity is not finite");
-  fmt::print(stderr, "{} windows of {} tokens in {:.1f} s, {:.1f} tokens/s\n", chunks, n_ctx, seconds,
+  to_stderr("{} windows of {} tokens in {:.1f} s, {:.1f} tokens/s\n", chunks, n_ctx, seconds,
              double(chunks) * n_ctx / seconds);
-  if (profile && !model.json) fmt::print(stderr, "{}", profile_text(*engine));
+  if (profile && !model.json) to_stderr("{}", profile_text(*engine));
   if (model.json) {
     nlohmann::ordered_json json = {{"ppl", estimate.ppl()},
                                    {"error", estimate.error()},
