@@ -1,11 +1,10 @@
 """ask, complete, perplexity, bench, logits, profile: what they print and where."""
 import json
-import os
+import math
 import signal
 import struct
 import subprocess
 import tempfile
-import time
 import unittest
 
 import harness
@@ -134,7 +133,6 @@ class Measures(unittest.TestCase):
                     self.assertEqual(run.rc, 0, run.err)
                     raw = open(out.name, "rb").read()
                 width = len(raw) // 4 // n_ctx
-                import math
                 for i in range(n_ctx // 2, n_ctx - 1):
                     row = struct.unpack_from(f"<{width}f", raw, 4 * width * i)
                     most = max(row)

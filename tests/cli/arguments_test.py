@@ -1,4 +1,5 @@
 """Help, positionals, options, exit codes and messages of wrong input."""
+import json
 import os
 import tempfile
 import unittest
@@ -87,7 +88,6 @@ class WrongInput(unittest.TestCase):
             self.assertEqual((info["architecture"], info["supported"], info["sizes"]["layers"]), ("frobnicator", False, 3))
             run = Run("check", path, "--json")
             self.assertEqual(run.rc, 3)
-            import json
             report = json.loads(run.out)
             self.assertFalse(report["fits"])
             self.assertTrue(any("frobnicator" in s for s in report["unsupported"]))

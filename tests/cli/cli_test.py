@@ -28,6 +28,8 @@ class Result(unittest.TextTestResult):
 
 
 def main():
+    if len(sys.argv) > 1 and not os.access(sys.argv[1], os.X_OK):
+        sys.exit(f"{sys.argv[1]} is no program")
     if len(sys.argv) < 2 or not os.environ.get("ARGENT_MODELS"):
         sys.exit("usage: ARGENT_MODELS=FOLDER python cli_test.py BINARY [TEST ...]")
     harness.BINARY = os.path.abspath(sys.argv[1])
@@ -36,7 +38,8 @@ def main():
         names = sys.argv[2:] or SUITES
         suite = unittest.defaultTestLoader.loadTestsFromNames(names)
         result = unittest.TextTestRunner(resultclass=Result, verbosity=1).run(suite)
-    failed = len(result.failures) + len(result.errors)
+    # a test with several failed subtests counts once
+    failed = len({getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors})
     print(f"{result.testsRun - failed} passed, {failed} failed")
     return 1 if failed else 0
 

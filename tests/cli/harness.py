@@ -1,4 +1,5 @@
 """What the tests of the command line share: running the binary, a terminal to type at, small GGUF files."""
+import fcntl
 import json
 import os
 import pty
@@ -49,9 +50,11 @@ class Terminal:
         self.mark = 0
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execve(BINARY, [BINARY, *map(str, args)], environment(TERM="xterm", **env))
+            try:
+                os.execve(BINARY, [BINARY, *map(str, args)], environment(TERM="xterm", **env))
+            finally:
+                os._exit(127)
         size = struct.pack("HHHH", rows, columns, 0, 0)
-        import fcntl
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, size)
 
     def _read(self, timeout):
