@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "cli/command.h"
+#include "cli/profile.h"
 
 namespace argent::cli {
 namespace {
@@ -15,6 +16,7 @@ struct Options {
   std::vector<uint32_t> n_prompt, n_gen, n_depth;
   uint32_t repetitions = 5;
   std::string format = "text";
+  bool profile = false;
 };
 
 struct Test {
@@ -127,6 +129,7 @@ Status run(Options& o) {
   if (!o.model.ctx) o.model.ctx = longest;
   ARGENT_LET(std::unique_ptr<Engine> engine, open_engine(o.model, [](EngineOptions& e) { e.prefix_cache = false; }));
   Bench bench(*engine);
+  if (o.profile) engine->set_profile(true);
   for (Test& test : tests) {
     Test warm = test;
     warm.n_depth = 0;
@@ -140,6 +143,7 @@ Status run(Options& o) {
     }
     if (stderr_is_terminal()) to_stderr("\r\033[K");
   }
+  if (o.profile) fmt::print(stderr, "{}", profile_text(engine->profile()));
   return write_stdout(o.format == "json" ? json_report(*engine, o, tests) : text_report(*engine, tests));
 }
 
@@ -163,6 +167,7 @@ void add_bench(CLI::App& root) {
   list("-d,--n-depth", o->n_depth, "positions in the cache before, a list");
   app->add_option("-r,--repetitions", o->repetitions, "runs of each test")->check(CLI::Range(1u, 1000u))->capture_default_str();
   app->add_option("-o,--output", o->format, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  app->add_flag("--profile", o->profile, "time, bytes and rates of each op, on stderr; each op then ends with a barrier");
   app->add_option("--activations", o->model.activations, "native or f32")->capture_default_str();
 }
 
