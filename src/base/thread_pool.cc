@@ -12,6 +12,8 @@
 #include <string>
 #include <system_error>
 
+#include "base/cgroup.h"
+
 namespace argent {
 namespace {
 
@@ -104,26 +106,14 @@ uint32_t quota_cpus(const std::string& quota, const std::string& period) {
 // The smallest CPU limit of this process's cgroups and their parents.
 uint32_t cgroup_cpus() {
   uint32_t limit = UINT32_MAX;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // hierarchy:controllers:path
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
-    const bool v2 = controllers == ",,";
-    if (!v2 && controllers.find(",cpu,") == std::string::npos) continue;
-    for (std::string path = line.substr(second + 1);; path.erase(std::min(path.size(), path.rfind('/')))) {
-      if (path == "/") path.clear();
-      if (v2) {
-        const std::string max = first_line(fmt::format("/sys/fs/cgroup{}/cpu.max", path));  // "<quota|max> <period>"
-        const size_t space = max.find(' ');
-        if (space != std::string::npos)
-          limit = std::min(limit, quota_cpus(max.substr(0, space), max.substr(space + 1)));
-      } else {
-        for (const char* root : {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"})
-          limit = std::min(limit, quota_cpus(first_line(fmt::format("{}{}/cpu.cfs_quota_us", root, path)),
-                                             first_line(fmt::format("{}{}/cpu.cfs_period_us", root, path))));
-      }
-      if (path.empty()) break;
+  for (const CgroupFolder& folder : cgroup_folders("cpu")) {
+    if (folder.v2) {
+      const std::string max = first_line(folder.path + "/cpu.max");  // "<quota|max> <period>"
+      const size_t space = max.find(' ');
+      if (space != std::string::npos) limit = std::min(limit, quota_cpus(max.substr(0, space), max.substr(space + 1)));
+    } else {
+      limit = std::min(limit, quota_cpus(first_line(folder.path + "/cpu.cfs_quota_us"),
+                                         first_line(folder.path + "/cpu.cfs_period_us")));
     }
   }
   return limit;
