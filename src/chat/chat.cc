@@ -48,17 +48,19 @@ ChatFormat::ChatFormat(Template parsed, std::map<std::string, std::string> speci
 
 Result<ChatFormat> ChatFormat::from_source(std::string source, std::string name,
                                            std::map<std::string, std::string> special_tokens,
-                                           const TemplateLimits& limits) {
+                                           const TemplateLimits& limits, const ChatRequest& sample) {
   ARGENT_LET(Template parsed, Template::parse(std::move(source), std::move(name), limits));
   ChatFormat format(std::move(parsed), std::move(special_tokens), limits);
-  ARGENT_TRY(format.probe());
+  ARGENT_TRY(format.probe(sample));
   return format;
 }
 
 Result<ChatFormat> ChatFormat::builtin(std::string_view name, std::map<std::string, std::string> special_tokens,
-                                       const TemplateLimits& limits) {
+                                       const TemplateLimits& limits, const ChatRequest& sample) {
   for (const BuiltinTemplate& t : kBuiltinTemplates) {
-    if (t.name == name) return from_source(std::string(t.source), std::string(name), std::move(special_tokens), limits);
+    if (t.name == name) {
+      return from_source(std::string(t.source), std::string(name), std::move(special_tokens), limits, sample);
+    }
   }
   std::string known;
   for (const std::string& n : builtin_names()) known += (known.empty() ? "" : ", ") + n;
@@ -89,10 +91,10 @@ std::optional<std::string> ChatFormat::detect_builtin(const std::function<bool(s
 
 Result<ChatFormat> ChatFormat::from_flag(const std::string& file_or_name,
                                          std::map<std::string, std::string> special_tokens,
-                                         const TemplateLimits& limits) {
+                                         const TemplateLimits& limits, const ChatRequest& sample) {
   const auto& names = builtin_names();
   if (std::find(names.begin(), names.end(), file_or_name) != names.end()) {
-    return builtin(file_or_name, std::move(special_tokens), limits);
+    return builtin(file_or_name, std::move(special_tokens), limits, sample);
   }
   auto source = load_template_file(file_or_name);
   if (!source) {
@@ -101,7 +103,7 @@ Result<ChatFormat> ChatFormat::from_flag(const std::string& file_or_name,
     return fail(source.error().code, "--chat-template: {} (or a built-in name: {})", source.error().message,
                 known.substr(2));
   }
-  return from_source(std::move(*source), file_or_name, std::move(special_tokens), limits);
+  return from_source(std::move(*source), file_or_name, std::move(special_tokens), limits, sample);
 }
 
 Result<Rendered> ChatFormat::render(const ChatRequest& request) const {
@@ -131,8 +133,9 @@ Result<Rendered> ChatFormat::render_with(const ChatRequest& request, const Messa
   return template_.render(context, options_);
 }
 
-Status ChatFormat::probe() {
+Status ChatFormat::probe(const ChatRequest& sample) {
   ChatRequest request;
+  request.variables = sample.variables;
   MessageForm& form = capabilities_.form;
   request.messages = Json::array({message("user", kUser)});
   auto rendered = render_with(request, form);
@@ -145,26 +148,35 @@ Status ChatFormat::probe() {
       rendered = std::move(with_parts);
     }
   }
+  if (!rendered && sample.messages.is_array()) {
+    rendered = render_with(sample, form);
+    if (!rendered) return rendered.error();
+    request = sample;
+  }
   if (!rendered) {
-    const Error& e = rendered.error();
-    return fail(e.code, "the chat template cannot render a user message: {}", e.message);
+    const Error refused = rendered.error();
+    request.messages = Json::array({message("system", kSystem), message("user", kUser)});
+    rendered = render_with(request, form);
+    if (!rendered) return fail(refused.code, "the chat template cannot render a user message: {}", refused.message);
   }
   request.add_generation_prompt = false;
   auto without = render_with(request, form);
   capabilities_.generation_prompt = without && without->text != rendered->text;
-  request.add_generation_prompt = true;
+  request = ChatRequest();
+  request.variables = sample.variables;
 
   request.messages = Json::array({message("user", kUser), message("user", kUser)});
   capabilities_.needs_alternation = !render_with(request, form);
   request.messages = Json::array({message("system", kSystem), message("user", kUser)});
   capabilities_.system_role = shows(render_with(request, form), kSystem);
-  probe_tools();
+  probe_tools(sample.variables);
   return {};
 }
 
-void ChatFormat::probe_tools() {
+void ChatFormat::probe_tools(const Json& variables) {
   MessageForm& form = capabilities_.form;
   ChatRequest request;
+  request.variables = variables;
   Json parameters = {{"type", "object"}, {"properties", {{kKey, {{"type", "string"}, {"description", "d"}}}}}};
   Json function = {{"name", kTool}, {"description", "d"}, {"parameters", parameters}};
   request.messages = Json::array({message("user", kUser)});

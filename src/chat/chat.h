@@ -50,14 +50,16 @@ struct ChatRequest {
 class ChatFormat {
  public:
   // special_tokens: {"bos_token", "<s>"}, ...: handed to the template and trusted. Fails when the template does not
-  // parse, or cannot render even one user message.
+  // parse, or cannot render even one user message, alone or behind a system message. `sample` is what the format will
+  // be used for, where that is known: its variables are there when the template is probed, and a template that renders
+  // its messages is good, whatever else it refuses.
   static Result<ChatFormat> from_source(std::string source, std::string name,
                                         std::map<std::string, std::string> special_tokens,
-                                        const TemplateLimits& limits = {});
+                                        const TemplateLimits& limits = {}, const ChatRequest& sample = {});
 
   // "chatml", "llama3", "gemma", "mistral": for files that carry no template.
   static Result<ChatFormat> builtin(std::string_view name, std::map<std::string, std::string> special_tokens,
-                                    const TemplateLimits& limits = {});
+                                    const TemplateLimits& limits = {}, const ChatRequest& sample = {});
   static const std::vector<std::string>& builtin_names();
 
   // The built-in form whose control tokens a vocabulary has; nullopt: none, the model is not a chat model we know.
@@ -67,7 +69,7 @@ class ChatFormat {
   // FILE or NAME of --chat-template: a built-in name, or the path of a template file.
   static Result<ChatFormat> from_flag(const std::string& file_or_name,
                                       std::map<std::string, std::string> special_tokens,
-                                      const TemplateLimits& limits = {});
+                                      const TemplateLimits& limits = {}, const ChatRequest& sample = {});
 
   Result<Rendered> render(const ChatRequest& request) const;
 
@@ -77,8 +79,8 @@ class ChatFormat {
 
  private:
   ChatFormat(Template parsed, std::map<std::string, std::string> special_tokens, const TemplateLimits& limits);
-  Status probe();
-  void probe_tools();
+  Status probe(const ChatRequest& sample);
+  void probe_tools(const Json& variables);
   Result<Rendered> render_with(const ChatRequest& request, const MessageForm& form) const;
 
   Template template_;

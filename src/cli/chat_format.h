@@ -15,8 +15,8 @@ namespace argent::cli {
 std::map<std::string, std::string> special_tokens(const gguf::File& file);
 
 // The template of --chat-template (`flag`, a file or a built-in name), else the file's, else the built-in that the
-// vocabulary's control tokens call for. not_found: none of them.
-Result<ChatFormat> load_chat_format(const gguf::File& file, const std::string& flag);
+// vocabulary's control tokens call for. not_found: none of them. `sample`: as ChatFormat::from_source.
+Result<ChatFormat> load_chat_format(const gguf::File& file, const std::string& flag, const ChatRequest& sample = {});
 
 // Where load_chat_format would find it: "--chat-template ...", "file", "built-in gemma", or "" for none.
 std::string chat_format_source(const gguf::File& file, const std::string& flag);

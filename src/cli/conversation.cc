@@ -31,9 +31,11 @@ Result<Conversation> Conversation::start(Engine& engine, const ChatOptions& opti
   if (!engine.tokenizer())
     return fail(Code::unsupported, "{}: the file has no tokenizer, so it takes no text; argent logits takes token ids",
                 engine.file().path());
-  ARGENT_LET(ChatFormat format, load_chat_format(engine.file(), options.chat_template));
+  ChatRequest sample;
+  ARGENT_LET(sample.variables, parse_variables(options.variables));
+  ARGENT_LET(ChatFormat format, load_chat_format(engine.file(), options.chat_template, sample));
   Conversation conversation(engine, std::move(format));
-  ARGENT_LET(conversation.variables_, parse_variables(options.variables));
+  conversation.variables_ = std::move(sample.variables);
   ARGENT_TRY(conversation.set_system(options.system));
   conversation.sequence_ = engine.open_sequence();
   conversation.find_end_ids();

@@ -36,10 +36,10 @@ Status TemplateCommand::run() {
   request.add_generation_prompt = !no_generation_prompt;
 
   const auto format = [&]() -> Result<ChatFormat> {
-    if (!chat_template.empty() && model.model.empty()) return ChatFormat::from_flag(chat_template, {});
+    if (!chat_template.empty() && model.model.empty()) return ChatFormat::from_flag(chat_template, {}, {}, request);
     ARGENT_LET(const std::string path, find_model(model.model));
     ARGENT_LET(const gguf::File file, gguf::File::open(path));
-    return load_chat_format(file, chat_template);
+    return load_chat_format(file, chat_template, request);
   }();
   if (!format) return format.error();
   ARGENT_LET(const Rendered rendered, format->render(request));

@@ -310,6 +310,29 @@ TEST(ChatFormat, LoadErrors) {
   EXPECT_EQ(never.error().message, "the chat template cannot render a user message: t:1:19: no");
 }
 
+TEST(ChatFormat, WhatALoneUserMessageCannotShow) {
+  ChatRequest sample;
+  sample.messages = {{{"role", "user"}, {"content", "x"}}, {{"role", "assistant"}, {"content", "y"}}};
+  sample.variables = {{"bos_token", "<s>"}};
+  const std::string needs_variable = "{{ bos_token + messages[0].content }}";
+  EXPECT_FALSE(ChatFormat::from_source(needs_variable, "t", {}));
+  const auto with_variable = ChatFormat::from_source(needs_variable, "t", {}, {}, sample);
+  ASSERT_TRUE(with_variable) << with_variable.error().message;
+  EXPECT_EQ(with_variable->render(sample)->text, "<s>x");
+
+  const std::string needs_system = "{{ messages[0].content if messages[0].role == 'system' else raise_exception('no') }}";
+  const auto system = ChatFormat::from_source(needs_system, "t", {});
+  ASSERT_TRUE(system) << system.error().message;
+  EXPECT_TRUE(system->capabilities().system_role);
+
+  const auto second = ChatFormat::from_source("{{ messages[1].content }}", "t", {}, {}, sample);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(second->render(sample)->text, "y");
+  const auto third = ChatFormat::from_source("{{ messages[2].content }}", "t", {}, {}, sample);
+  ASSERT_FALSE(third);
+  EXPECT_TRUE(third.error().message.starts_with("t:1:")) << third.error().message;
+}
+
 TEST(ChatFormat, Files) {
   std::string path = std::filesystem::temp_directory_path() / fmt::format("argent_chat_test_{}.jinja", ::getpid());
   std::ofstream(path, std::ios::binary) << "\xEF\xBB\xBF{% for m in messages %}\r\n{{ m.content }}\r\n{% endfor %}";
