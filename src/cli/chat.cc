@@ -95,7 +95,7 @@ class Session {
   std::optional<size_t> last_user() const;
   void tell(std::string_view text) const { to_stderr("{}\n", text); }
   void tell(const Error& error) {
-    to_stderr("argent: {}\n", error.message);
+    to_stderr("argent: {}\n", one_line(error.message));
     failed_ = failed_ ? failed_ : std::optional(error.code);
   }
 

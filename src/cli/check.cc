@@ -66,7 +66,7 @@ Status CheckCommand::run() {
 
   nlohmann::ordered_json json = {
       {"model", path}, {"architecture", architecture}, {"fits", fits}, {"unsupported", unsupported}};
-  std::string text = fmt::format("{}: {}\n", path, architecture.empty() ? "no architecture" : architecture);
+  std::string text = fmt::format("{}: {}\n", path, architecture.empty() ? "no architecture" : one_line(architecture));
   nlohmann::ordered_json devices = nlohmann::ordered_json::array();
   if (engine) {
     const BackendCaps caps = (*opened)->backend().caps();

@@ -117,11 +117,25 @@ CLI::App* add_command(CLI::App& root, const std::string& name, const std::string
   app->footer(footer);
   app->callback([run = std::move(run)] {
     if (const Status status = run(); !status) {
-      if (!status.error().message.empty()) to_stderr("argent: {}\n", status.error().message);
+      if (!status.error().message.empty()) to_stderr("argent: {}\n", one_line(status.error().message));
       throw CLI::RuntimeError(exit_code(status.error().code));
     }
   });
   return app;
+}
+
+std::string one_line(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const uint8_t c = uint8_t(text[i]), next = i + 1 < text.size() ? uint8_t(text[i + 1]) : 0;
+    if (c < 0x20 || c == 0x7f)
+      out += fmt::format("\\x{:02x}", c);
+    else if (c == 0xc2 && next >= 0x80 && next < 0xa0)  // the C1 controls, U+0080 to U+009F
+      out += fmt::format("\\x{:02x}", next), ++i;
+    else
+      out += text[i];
+  }
+  return out;
 }
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,9 @@ void to_stderr(fmt::format_string<Args...> format, Args&&... args) {
   const std::string text = fmt::format(format, std::forward<Args>(args)...);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
+
+// Text for one line of a terminal: control characters as \xNN. What a file or a template says stands in messages.
+std::string one_line(std::string_view text);
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();

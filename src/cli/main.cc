@@ -60,10 +60,10 @@ int main(int argc, char** argv) {
     while (!command->get_subcommands().empty()) command = command->get_subcommands()[0], name += command->get_name() + " ";
     std::string meant;
     if (const auto left = command->remaining(); !left.empty()) meant = cli::closest_name(*command, left[0]);
-    cli::to_stderr("argent: {}{}; see argent {}--help\n", e.what(), meant.empty() ? "" : fmt::format(" (did you mean {}?)", meant), name);
+    cli::to_stderr("argent: {}{}; see argent {}--help\n", cli::one_line(e.what()), meant.empty() ? "" : fmt::format(" (did you mean {}?)", meant), name);
     return exit_code(Code::invalid);
   } catch (const std::exception& e) {
-    cli::to_stderr("argent: {}\n", e.what());
+    cli::to_stderr("argent: {}\n", cli::one_line(e.what()));
     return exit_code(Code::internal);
   }
   return 0;

@@ -1,9 +1,11 @@
 """Help, positionals, options, exit codes and messages of wrong input."""
 import json
 import os
+import subprocess
 import tempfile
 import unittest
 
+import harness
 from harness import GEMMA, SMOL, Run, model, write_gguf
 
 COMMANDS = "ask chat complete bench perplexity inspect check tokenize template logits graph".split()
@@ -107,6 +109,39 @@ class WrongInput(unittest.TestCase):
         self.fails(2, "template", "--messages", "-", stdin="{", has="--messages")
         self.fails(2, "template", "--messages", "-", "--var", "x", stdin="[]", has="--var")
         self.fails(2, "template", "--messages", "-", "--var", "x=y", stdin="[]", has="JSON")
+
+    def test_unwritable_standard_streams(self):
+        for args, code in [(["tokenize"], 2), (["--nonsense"], 2), (["complete", "x", "-n", "1"], 0)]:
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([harness.BINARY, *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=full, env=harness.environment(), timeout=60)
+            self.assertEqual(done.returncode, code, args)
+        with open("/dev/full", "w") as full:
+            for args in ["--help"], ["ask", "--help"], ["tokenize", "x"]:
+                done = subprocess.run([harness.BINARY, *args], stdout=full, stderr=subprocess.PIPE,
+                                      env=harness.environment(), timeout=60)
+                self.assertEqual(done.returncode, 5, args)
+        with tempfile.TemporaryDirectory() as folder:  # a closed stream's number is not the file's
+            path = os.path.join(folder, "x.f32")
+            done = subprocess.run(["sh", "-c", 'exec "$0" logits --tokens 1 --out "$1" <&- >&- 2>&-', harness.BINARY, path],
+                                  env=harness.environment(), timeout=60)
+            self.assertEqual((done.returncode, os.path.getsize(path)), (0, 49152 * 4))
+
+    def test_templates_that_need_more_than_a_user_message(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.jinja")
+            for source, var, out in [("{{ bos_token + messages[0].content }}", 'bos_token="<s>"', "<s>a"),
+                                     ("{{ messages[1].content }}", "x=1", "b")]:
+                with open(path, "w") as file:
+                    file.write(source)
+                run = Run("template", "--chat-template", path, "--messages", "-", "--var", var,
+                          stdin='[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]')
+                self.assertEqual((run.rc, run.out), (0, out), run.err)
+            with open(path, "w") as file:
+                file.write("{{ raise_exception(messages[0].content) }}")
+            line = self.fails(2, "template", "--chat-template", path, "--messages", "-",
+                              stdin='[{"role":"user","content":"\\u001b[31m"}]')
+            self.assertIn("x.jinja:1:19: \\x1b[31m", line)
 
     def test_deep_json(self):
         deep = "[" * 100000 + "]" * 100000
