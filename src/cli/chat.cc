@@ -120,12 +120,14 @@ Status Session::run() {
                      engine.n_ctx(), engine.backend().caps().description));
   bool warned = false;
   while (!leaves_) {
+    if (editor_.interactive() && !warned) clear_interrupt();  // one that came too late for an answer
     ARGENT_LET(const LineEditor::Line line, editor_.read("> "));
     if (line.end == LineEditor::End::eof) break;
     if (line.end == LineEditor::End::interrupt) {
       if (!editor_.interactive()) return Error{Code::cancelled, ""};
       if (warned && line.text.empty()) break;
       warned = line.text.empty();
+      clear_interrupt();
       if (warned) tell("Ctrl-C again or Ctrl-D leaves.");
       continue;
     }

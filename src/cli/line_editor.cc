@@ -372,6 +372,7 @@ Result<LineEditor::Line> LineEditor::edit(std::string_view prompt, std::string_v
     put("\033[?2004l");
     return Line{end, std::move(text)};
   };
+  if (interrupted()) return finish(End::interrupt, "");  // it came while the terminal was not raw yet
   for (;;) {
     if (pending_.empty()) draw(prompt, false);  // what is typed faster is drawn at once
     std::string typed;
