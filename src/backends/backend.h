@@ -1,5 +1,5 @@
-// The seam to a device. A backend holds a model's weights in its own layout, the KV cache and one arena, compiles plans and
-// runs steps. Calls are made by one thread; run() may return before the device is done, wait() does not.
+// The seam to a device. A backend holds a model's weights in its own layout, the KV cache and one arena, compiles plans
+// and runs steps. Calls are made by one thread; run() may return before the device is done, wait() does not.
 //
 //   load(graph) -> allocate(memory) -> compile(plan) once a rung -> run(plan, step), wait(ticket) once a step
 #pragma once
@@ -18,8 +18,8 @@ namespace argent {
 enum class KvType : uint8_t { f16, f32 };
 constexpr uint32_t kv_element_bytes(KvType type) { return type == KvType::f16 ? 2 : 4; }
 
-// native: activations of quantized matrices become int8 in groups of 32, as the kernels do it; f32: weights are decoded and
-// multiplied with the activations as they are.
+// native: activations of quantized matrices become int8 in groups of 32, as the kernels do it; f32: weights are decoded
+// and multiplied with the activations as they are.
 enum class ActivationMode : uint8_t { native, f32 };
 
 inline constexpr uint32_t kKvBlockTokens = 32;  // positions of a KV block, on every backend
@@ -58,8 +58,8 @@ using PlanId = uint32_t;
 using Ticket = uint64_t;
 
 struct StepResult {
-  std::span<const float> logits;    // [output rows][n_vocab], empty when the plan samples; valid until the next run()
-  std::span<const int32_t> sampled; // one token an output row, -1 where the logits were not finite
+  std::span<const float> logits;     // [output rows][n_vocab], empty when the plan samples; valid until the next run()
+  std::span<const int32_t> sampled;  // one token an output row, -1 where the logits were not finite
 };
 
 struct NodeTime {
@@ -71,7 +71,8 @@ class Backend : public KernelTable {
  public:
   virtual BackendCaps caps() const = 0;
 
-  // Bytes that a weight takes on the device (0: used where it lies in the file), and that the KV cache of a layer takes.
+  // Bytes that a weight takes on the device (0: used where it lies in the file), and that the KV cache of a layer
+  // takes.
   virtual uint64_t weight_bytes(const Graph& graph, ValueId weight) const = 0;
   virtual uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const = 0;
 

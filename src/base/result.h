@@ -74,13 +74,13 @@ int exit_code(Code code);
 #define ARGENT_CONCAT(a, b) ARGENT_CONCAT_(a, b)
 
 // ARGENT_TRY(status_expression);  returns the error of a Status to the caller
-#define ARGENT_TRY(expr)                                               \
-  do {                                                                 \
+#define ARGENT_TRY(expr)                                                              \
+  do {                                                                                \
     if (auto argent_status_ = (expr); !argent_status_) return argent_status_.error(); \
   } while (0)
 
 // ARGENT_LET(auto x, result_expression);  binds the value or returns the error
-#define ARGENT_LET(decl, expr)                                             \
-  auto ARGENT_CONCAT(argent_result_, __LINE__) = (expr);                   \
+#define ARGENT_LET(decl, expr)                                                                          \
+  auto ARGENT_CONCAT(argent_result_, __LINE__) = (expr);                                                \
   if (!ARGENT_CONCAT(argent_result_, __LINE__)) return ARGENT_CONCAT(argent_result_, __LINE__).error(); \
   decl = *std::move(ARGENT_CONCAT(argent_result_, __LINE__))

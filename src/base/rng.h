@@ -1,4 +1,5 @@
-// SplitMix64 (Steele, Lea and Flood 2014): random numbers for benchmarks and tests. Sampling uses Philox (sample/philox.h).
+// SplitMix64 (Steele, Lea and Flood 2014): random numbers for benchmarks and tests. Sampling uses Philox
+// (sample/philox.h).
 #pragma once
 
 #include <cstdint>

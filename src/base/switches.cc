@@ -49,7 +49,8 @@ Result<uint32_t> switch_u32(Switch s, uint32_t max) {
   uint32_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc() || end != text.data() + text.size() || n > max)
-    return fail(Code::invalid, "{} is '{}', wanted a number from 0 to {}", switches()[size_t(s)].variable, text.substr(0, 64), max);
+    return fail(Code::invalid, "{} is '{}', wanted a number from 0 to {}", switches()[size_t(s)].variable,
+                text.substr(0, 64), max);
   return n;
 }
 

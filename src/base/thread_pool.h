@@ -58,8 +58,8 @@ class ThreadPool {
   void wait_change(const std::atomic<uint32_t>& value, uint32_t old) const;
 
   const std::vector<uint32_t> cores_;  // one CPU of each physical core that this process may use
-  uint32_t n_threads_;         // settled when the pool is made
-  const bool crowded_;  // threads outnumber CPUs: a spinning thread would hold up the one it waits for
+  uint32_t n_threads_;                 // settled when the pool is made
+  const bool crowded_;                 // threads outnumber CPUs: a spinning thread would hold up the one it waits for
   const bool pin_;
   const std::function<void(uint32_t)>* body_ = nullptr;
   bool stop_ = false;

@@ -1,5 +1,5 @@
-// The builder that architectures compose ops with. The first misfit is kept and every later call is a no-op, so that model
-// code reads as the formula; finish() hands out the graph or that error.
+// The builder that architectures compose ops with. The first misfit is kept and every later call is a no-op, so that
+// model code reads as the formula; finish() hands out the graph or that error.
 #pragma once
 
 #include <initializer_list>

@@ -38,7 +38,9 @@ Cost elementwise(const Call& c) {
   return {c.all_bytes(), flops};
 }
 Cost copy(const Call& c) { return {c.all_bytes(), 0}; }
-Cost embed(const Call& c) { return {c.rows(c.out(0)) * row_bytes(c.in(1).format, c.in(1).width) + c.bytes(c.out(0)), 0}; }
+Cost embed(const Call& c) {
+  return {c.rows(c.out(0)) * row_bytes(c.in(1).format, c.in(1).width) + c.bytes(c.out(0)), 0};
+}
 Cost matmul(const Call& c) { return {c.all_bytes(), c.products(1, 1)}; }
 Cost qkv(const Call& c) { return {c.all_bytes(), c.products(1, 3)}; }
 Cost glu(const Call& c) { return {c.all_bytes(), c.products(1, 2)}; }
@@ -54,8 +56,9 @@ Cost attention(const Call& c) {
   uint64_t held = c.context.n_kv + c.context.n_tokens;
   if (a.window && keys > a.window) keys = a.window;
   if (a.window && held > a.window + c.context.n_tokens) held = a.window + c.context.n_tokens;
-  return {c.bytes(c.in(0)) + c.bytes(c.out(0)) + held * a.n_head_kv * (a.d_head + a.d_value) * c.context.kv_element_bytes,
-          2 * rows * keys * a.n_head * (a.d_head + a.d_value)};
+  return {
+      c.bytes(c.in(0)) + c.bytes(c.out(0)) + held * a.n_head_kv * (a.d_head + a.d_value) * c.context.kv_element_bytes,
+      2 * rows * keys * a.n_head * (a.d_head + a.d_value)};
 }
 
 }  // namespace
@@ -64,7 +67,8 @@ Cost cost(const Graph& graph, const Node& node, const CostContext& context) {
   const Call call{graph, node, context};
   switch (node.op) {
 #define OP(name, least, most, n_out, shape, rule, in_place, ...) \
-  case Op::name: return rule(call);
+  case Op::name:                                                 \
+    return rule(call);
 #include "graph/ops.def"
 #undef OP
   }

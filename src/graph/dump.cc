@@ -18,9 +18,13 @@ struct View {
     return v.kind == ValueKind::activation ? fmt::format("%{}", id) : v.name;
   }
   std::string place(ValueId id) const {
-    return plan && id < plan->offset.size() && plan->offset[id] != Plan::kNoOffset ? fmt::format("@{}", plan->offset[id]) : "";
+    return plan && id < plan->offset.size() && plan->offset[id] != Plan::kNoOffset
+               ? fmt::format("@{}", plan->offset[id])
+               : "";
   }
-  std::string device(const Node& node) const { return plan && node.device < plan->devices.size() ? plan->devices[node.device] : ""; }
+  std::string device(const Node& node) const {
+    return plan && node.device < plan->devices.size() ? plan->devices[node.device] : "";
+  }
 };
 
 std::string text(const View& view) {
@@ -31,15 +35,19 @@ std::string text(const View& view) {
     const Cost c = cost(view.graph, node, view.context);
     bytes += c.bytes, flops += c.flops;
     std::string made, read;
-    for (ValueId id : node.outputs) made += fmt::format("{}{} {}{}", made.empty() ? "" : ", ", view.value(id), describe(view.graph.values[id]), view.place(id));
+    for (ValueId id : node.outputs)
+      made += fmt::format("{}{} {}{}", made.empty() ? "" : ", ", view.value(id), describe(view.graph.values[id]),
+                          view.place(id));
     for (ValueId id : node.inputs) read += fmt::format("{}{}", read.empty() ? "" : ", ", view.value(id));
     const std::string attrs = describe(node.op, node.attrs);
-    out += fmt::format("{:4} {:>6} {}{}({}){}{}{}  # {} B, {} flop{}\n", n, node.layer < 0 ? "-" : fmt::format("L{}", node.layer),
-                       made.empty() ? "" : made + " = ", info(node.op).name, read, attrs.empty() ? "" : " ", attrs,
-                       node.in_place ? " in place" : "", c.bytes, c.flops, view.device(node).empty() ? "" : ", " + view.device(node));
+    out += fmt::format("{:4} {:>6} {}{}({}){}{}{}  # {} B, {} flop{}\n", n,
+                       node.layer < 0 ? "-" : fmt::format("L{}", node.layer), made.empty() ? "" : made + " = ",
+                       info(node.op).name, read, attrs.empty() ? "" : " ", attrs, node.in_place ? " in place" : "",
+                       c.bytes, c.flops, view.device(node).empty() ? "" : ", " + view.device(node));
   }
-  out += fmt::format("# {} nodes, {:.3f} MB, {:.3f} GFLOP with {} tokens, {} logits rows, {} positions before", view.graph.nodes.size(), bytes / 1e6,
-                     flops / 1e9, view.context.n_tokens, view.context.n_outputs, view.context.n_kv);
+  out += fmt::format("# {} nodes, {:.3f} MB, {:.3f} GFLOP with {} tokens, {} logits rows, {} positions before",
+                     view.graph.nodes.size(), bytes / 1e6, flops / 1e9, view.context.n_tokens, view.context.n_outputs,
+                     view.context.n_kv);
   if (view.plan && !view.plan->arena_bytes.empty()) out += fmt::format(", arena {} B", view.plan->arena_bytes[0]);
   return out + "\n";
 }
@@ -56,8 +64,15 @@ Json json(const View& view) {
       if (!view.place(id).empty()) v["offset"] = view.plan->offset[id];
       out.push_back(std::move(v));
     }
-    Json row = {{"node", n}, {"op", info(node.op).name}, {"layer", node.layer}, {"inputs", in}, {"outputs", out},
-                {"attributes", describe(node.op, node.attrs)}, {"in_place", node.in_place}, {"bytes", c.bytes}, {"flops", c.flops}};
+    Json row = {{"node", n},
+                {"op", info(node.op).name},
+                {"layer", node.layer},
+                {"inputs", in},
+                {"outputs", out},
+                {"attributes", describe(node.op, node.attrs)},
+                {"in_place", node.in_place},
+                {"bytes", c.bytes},
+                {"flops", c.flops}};
     if (!view.device(node).empty()) row["device"] = view.device(node);
     nodes.push_back(std::move(row));
   }
@@ -90,31 +105,41 @@ std::string dot(const View& view) {
     }
     const std::string shape = node.outputs.empty() ? "" : "\\n" + escaped(describe(view.graph.values[node.outputs[0]]));
     const std::string attrs = describe(node.op, node.attrs);
-    out += fmt::format("  n{} [label=\"{}{}{}\"];\n", n, info(node.op).name, attrs.empty() ? "" : "\\n" + escaped(attrs), shape);
+    out += fmt::format("  n{} [label=\"{}{}{}\"];\n", n, info(node.op).name,
+                       attrs.empty() ? "" : "\\n" + escaped(attrs), shape);
     for (ValueId id : node.outputs) maker[id] = n;
   }
   if (open) out += "  }\n";
   for (size_t n = 0; n < view.graph.nodes.size(); ++n)
     for (ValueId id : view.graph.nodes[n].inputs) {
       const Value& v = view.graph.values[id];
-      if (v.kind == ValueKind::activation) out += fmt::format("  n{} -> n{};\n", maker[id], n);
-      else out += fmt::format("  \"{0}\" [shape=plaintext]; \"{0}\" -> n{1};\n", escaped(v.name), n);
+      if (v.kind == ValueKind::activation)
+        out += fmt::format("  n{} -> n{};\n", maker[id], n);
+      else
+        out += fmt::format("  \"{0}\" [shape=plaintext]; \"{0}\" -> n{1};\n", escaped(v.name), n);
     }
   return out + "}\n";
 }
 
 std::string render(const View& view, DumpFormat format) {
   switch (format) {
-    case DumpFormat::text: return text(view);
-    case DumpFormat::json: return json(view).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-    case DumpFormat::dot: return dot(view);
+    case DumpFormat::text:
+      return text(view);
+    case DumpFormat::json:
+      return json(view).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    case DumpFormat::dot:
+      return dot(view);
   }
   return {};
 }
 
 }  // namespace
 
-std::string dump(const Graph& graph, DumpFormat format, const CostContext& context) { return render({graph, context}, format); }
-std::string dump(const Plan& plan, DumpFormat format, const CostContext& context) { return render({plan.graph, context, &plan}, format); }
+std::string dump(const Graph& graph, DumpFormat format, const CostContext& context) {
+  return render({graph, context}, format);
+}
+std::string dump(const Plan& plan, DumpFormat format, const CostContext& context) {
+  return render({plan.graph, context, &plan}, format);
+}
 
 }  // namespace argent

@@ -26,7 +26,8 @@ std::vector<std::string_view> split_names(std::string_view text) {
 
 const OpInfo& info(Op op) {
   static const std::vector<OpInfo> rows = {
-#define OP(name, least, most, n_out, shape, cost, in_place, ...) {#name, least, most, n_out, in_place, split_names(#__VA_ARGS__)},
+#define OP(name, least, most, n_out, shape, cost, in_place, ...) \
+  {#name, least, most, n_out, in_place, split_names(#__VA_ARGS__)},
 #include "graph/ops.def"
 #undef OP
   };
@@ -36,7 +37,8 @@ const OpInfo& info(Op op) {
 std::string describe(const Value& v) {
   if (v.kind == ValueKind::weight) return fmt::format("{} [{}][{}]", info(v.format).name, v.n_rows, v.width);
   if (v.kind == ValueKind::state)
-    return fmt::format("kv {}x{}{}", v.kv.n_head_kv, v.kv.d_head, v.kv.window ? fmt::format(" window {}", v.kv.window) : "");
+    return fmt::format("kv {}x{}{}", v.kv.n_head_kv, v.kv.d_head,
+                       v.kv.window ? fmt::format(" window {}", v.kv.window) : "");
   static constexpr std::string_view types[] = {"f32", "i32", "candidates"};
   static constexpr std::string_view rows[] = {"", "tokens", "outputs"};
   if (v.rows == Rows::fixed) return fmt::format("{} [{}][{}]", types[size_t(v.dtype)], v.n_rows, v.width);
@@ -69,7 +71,8 @@ Status verify(const Graph& graph) {
     const auto where = [&] { return fmt::format("node {} {}", n, info(node.op).name); };
     for (ValueId id : node.inputs) {
       if (id >= graph.values.size()) return fail(Code::internal, "{}: input {} does not exist", where(), id);
-      if (!made[id]) return fail(Code::internal, "{}: input {} '{}' is used before it is made", where(), id, graph.values[id].name);
+      if (!made[id])
+        return fail(Code::internal, "{}: input {} '{}' is used before it is made", where(), id, graph.values[id].name);
     }
     auto shapes = infer(graph, node.op, node.inputs, node.attrs);
     if (!shapes) return fail(Code::internal, "{}: {}", where(), shapes.error().message);
@@ -77,7 +80,8 @@ Status verify(const Graph& graph) {
       return fail(Code::internal, "{}: has {} outputs, wants {}", where(), node.outputs.size(), shapes->size());
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       const ValueId id = node.outputs[k];
-      if (id >= graph.values.size() || made[id]) return fail(Code::internal, "{}: output {} is made twice or is no activation", where(), id);
+      if (id >= graph.values.size() || made[id])
+        return fail(Code::internal, "{}: output {} is made twice or is no activation", where(), id);
       const Value &seen = graph.values[id], &want = (*shapes)[k];
       if (seen.dtype != want.dtype || seen.rows != want.rows || seen.width != want.width)
         return fail(Code::internal, "{}: output is {}, wants {}", where(), describe(seen), describe(want));
@@ -85,7 +89,8 @@ Status verify(const Graph& graph) {
     }
   }
   for (ValueId id : {graph.logits, graph.sampled})
-    if (id != kNone && (id >= graph.values.size() || !made[id])) return fail(Code::internal, "a result of the graph is never made");
+    if (id != kNone && (id >= graph.values.size() || !made[id]))
+      return fail(Code::internal, "a result of the graph is never made");
   return {};
 }
 
@@ -185,7 +190,13 @@ ValueId Builder::attention(ValueId q, ValueId state, uint32_t n_head, float scal
   if (error_) return 0;
   const KvSpec& kv = graph_.values[state].kv;
   return add_op(Op::attention, {q, state},
-                {.scale = scale, .softcap = softcap, .n_head = n_head, .n_head_kv = kv.n_head_kv, .d_head = kv.d_head, .d_value = kv.d_value, .window = kv.window});
+                {.scale = scale,
+                 .softcap = softcap,
+                 .n_head = n_head,
+                 .n_head_kv = kv.n_head_kv,
+                 .d_head = kv.d_head,
+                 .d_value = kv.d_value,
+                 .window = kv.window});
 }
 
 void Builder::fail_with(Error error) {

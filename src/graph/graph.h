@@ -1,5 +1,5 @@
-// The graph: what a model computes, as ops on values. Shapes are checked when an op is added; rows are kinds, not numbers,
-// so one graph serves every step.
+// The graph: what a model computes, as ops on values. Shapes are checked when an op is added; rows are kinds, not
+// numbers, so one graph serves every step.
 #pragma once
 
 #include <array>
@@ -65,12 +65,12 @@ struct Value {
   ValueKind kind = ValueKind::activation;
   DType dtype = DType::f32;
   Rows rows = Rows::fixed;
-  uint32_t n_rows = 1;  // when fixed: n_out of a matrix, 1 of a vector
-  uint32_t width = 0;   // elements of a row: n_in of a matrix
-  Format format = Format::f32;      // weights
-  const uint8_t* data = nullptr;    // weights: the file's bytes, which outlive the graph
-  Input input = Input::tokens;      // inputs
-  KvSpec kv;                        // states
+  uint32_t n_rows = 1;            // when fixed: n_out of a matrix, 1 of a vector
+  uint32_t width = 0;             // elements of a row: n_in of a matrix
+  Format format = Format::f32;    // weights
+  const uint8_t* data = nullptr;  // weights: the file's bytes, which outlive the graph
+  Input input = Input::tokens;    // inputs
+  KvSpec kv;                      // states
   std::string name;
 
   uint64_t file_bytes() const { return uint64_t(n_rows) * row_bytes(format, width); }

@@ -25,11 +25,11 @@ PlanKey plan_key(uint32_t n_tokens, uint32_t n_outputs, uint32_t max_tokens, uin
 
 struct Plan {
   PlanKey key;
-  Graph graph;                       // node.device, node.in_place are set
-  std::vector<uint64_t> offset;      // by value: bytes into the arena of its device; kNoOffset for what lives elsewhere
-  std::vector<uint64_t> workspace;   // by node: offset of its scratch
-  std::vector<uint64_t> arena_bytes; // by device
-  std::vector<std::string> devices;  // names, for dumps
+  Graph graph;                      // node.device, node.in_place are set
+  std::vector<uint64_t> offset;     // by value: bytes into the arena of its device; kNoOffset for what lives elsewhere
+  std::vector<uint64_t> workspace;  // by node: offset of its scratch
+  std::vector<uint64_t> arena_bytes;  // by device
+  std::vector<std::string> devices;   // names, for dumps
 
   static constexpr uint64_t kNoOffset = UINT64_MAX;
   uint32_t max_rows(Rows rows) const { return rows == Rows::tokens ? key.n_tokens : key.n_outputs; }
@@ -45,7 +45,8 @@ struct PlanOptions {
 };
 
 // Runs the passes over a model's graph. Fails when an op has no kernel on any device, naming it with its shapes.
-Result<Plan> make_plan(const Graph& model, const PlanKey& key, std::span<const KernelTable* const> devices, const PlanOptions& options = {});
+Result<Plan> make_plan(const Graph& model, const PlanKey& key, std::span<const KernelTable* const> devices,
+                       const PlanOptions& options = {});
 
 std::string dump(const Plan& plan, DumpFormat format, const CostContext& context);
 

@@ -9,14 +9,14 @@ namespace argent {
 
 // How one logits row is sampled; checked where it enters (sample/params.h).
 struct SampleParams {
-  float temperature = 0.0f;  // 0 = argmax, lowest id on ties
-  uint32_t top_k = 40;       // 0 = all
-  float top_p = 0.95f;       // 1 = off
-  float min_p = 0.05f;       // 0 = off
-  float repeat_penalty = 1.0f;   // 1 = off
-  uint32_t repeat_last_n = 64;   // tokens before this one that the penalty looks at
-  uint64_t seed = 0;             // key of the Philox draws
-  uint32_t sample_index = 0;     // which of n answers; with the position the counter of the draw
+  float temperature = 0.0f;     // 0 = argmax, lowest id on ties
+  uint32_t top_k = 40;          // 0 = all
+  float top_p = 0.95f;          // 1 = off
+  float min_p = 0.05f;          // 0 = off
+  float repeat_penalty = 1.0f;  // 1 = off
+  uint32_t repeat_last_n = 64;  // tokens before this one that the penalty looks at
+  uint64_t seed = 0;            // key of the Philox draws
+  uint32_t sample_index = 0;    // which of n answers; with the position the counter of the draw
 };
 
 // One sequence's part of a step.

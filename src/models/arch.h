@@ -1,5 +1,5 @@
-// What an architecture file works with: keys under its own prefix, tensors named where they are used, and ops. The first
-// error is kept and everything after it is a no-op, so that the file reads as the formula.
+// What an architecture file works with: keys under its own prefix, tensors named where they are used, and ops. The
+// first error is kept and everything after it is a no-op, so that the file reads as the formula.
 #pragma once
 
 #include <set>
@@ -32,7 +32,8 @@ class ModelReader {
   uint32_t u32_or(std::string_view key, uint32_t fallback, uint32_t min, uint32_t max);
   float f32(std::string_view key, float min, float max);
   float f32_or(std::string_view key, float fallback, float min, float max);
-  std::vector<uint32_t> u32_each(std::string_view key, uint32_t n, uint32_t min, uint32_t max);  // an array or one for all
+  std::vector<uint32_t> u32_each(std::string_view key, uint32_t n, uint32_t min,
+                                 uint32_t max);  // an array or one for all
   bool has(std::string_view key) const { return file_.find(full(key)) != nullptr; }
   // A sliding window's pattern: an array of bools by layer, or a number n: layer i is sliding when i mod n < n - 1.
   std::vector<bool> sliding_pattern(std::string_view key, uint32_t fallback, uint32_t n_layer);

@@ -43,13 +43,15 @@ ValueId plain_decoder(ModelReader& m, const Hparams& h, const PlainDecoder& opti
   Builder& g = m.ops();
   Attrs rope = h.rope;
   rope.interleaved = options.interleaved_rope;
-  const ValueId table = g.rope_table(g.input(Input::positions), m.optional_vector("rope_freqs.weight", rope.n_rot / 2), rope);
+  const ValueId table =
+      g.rope_table(g.input(Input::positions), m.optional_vector("rope_freqs.weight", rope.n_rot / 2), rope);
   const float scale = m.f32_or("attention.scale", 1.0f / std::sqrt(float(h.d_head)), 1e-6f, 1e6f);
 
   ValueId x = token_embedding(m, h);
   for (uint32_t i = 0; i < h.n_layer; ++i) {
     g.layer(int32_t(i));
-    QkvProjection p = qkv_projection(m, h, i, g.rms_norm(x, m.vector(layer_name(i, "attn_norm.weight"), h.n_embd), h.eps), options.qkv_bias);
+    QkvProjection p = qkv_projection(
+        m, h, i, g.rms_norm(x, m.vector(layer_name(i, "attn_norm.weight"), h.n_embd), h.eps), options.qkv_bias);
     if (options.norm_qk) qk_norm(m, h, i, p);
     p.q = g.rope(p.q, table, h.n_head[i], rope);
     p.k = g.rope(p.k, table, h.n_head_kv[i], rope);

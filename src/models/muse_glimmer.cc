@@ -14,7 +14,8 @@ ValueId build_muse_glimmer(ModelReader& m, const Hparams& h) {
   const std::vector<bool> sliding = m.sliding_pattern("attention.sliding_window_pattern", 4, h.n_layer);
   const float softcap = m.f32_or("final_logit_softcapping", 0.0f, 0.0f, 1e6f);
   const float logit_scale = m.f32("logit_scale", -1e6f, 1e6f);
-  if (h.rope.freq_scale != 1.0f) m.fail_with(m.refuse("rope.scaling.factor", 1.0f / h.rope.freq_scale, "1: this architecture has no rope scaling"));
+  if (h.rope.freq_scale != 1.0f)
+    m.fail_with(m.refuse("rope.scaling.factor", 1.0f / h.rope.freq_scale, "1: this architecture has no rope scaling"));
 
   Attrs rope = h.rope;
   rope.interleaved = true;
@@ -42,7 +43,8 @@ ValueId build_muse_glimmer(ModelReader& m, const Hparams& h) {
     x = g.add(norm(f, i, "post_ffw_norm.weight", kPostNormEps), x);
   }
   g.layer(-1);
-  const ValueId out = g.matmul(g.rms_norm(x, m.vector("output_norm.weight", h.n_embd), h.eps), m.matrix("output.weight", 0, h.n_embd));
+  const ValueId out =
+      g.matmul(g.rms_norm(x, m.vector("output_norm.weight", h.n_embd), h.eps), m.matrix("output.weight", 0, h.n_embd));
   return g.softcap(g.scale(out, logit_scale), softcap);
 }
 

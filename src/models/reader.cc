@@ -11,7 +11,8 @@ constexpr uint32_t kMaxLayers = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1 << 12, 
 constexpr float kMinFactor = 1e-6f;  // of rope scaling: its inverse stays finite
 
 // Keys that describe the file or its making and change nothing that is computed.
-constexpr std::string_view kInert[] = {"vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "embedding_length_out"};
+constexpr std::string_view kInert[] = {"vocab_size", "rope.scaling.finetuned", "tensor_data_layout",
+                                       "embedding_length_out"};
 
 }  // namespace
 
@@ -67,7 +68,8 @@ void ModelReader::expect(std::string_view key, uint32_t value) {
   seen_.insert(full(key));
   const auto seen = take(file_.find_u32(full(key)));
   if (seen && *seen != value)
-    ops_.fail_with(fail(Code::unsupported, "{}: key '{}' is {}, this build computes {} only", file_.path(), full(key), *seen, value));
+    ops_.fail_with(fail(Code::unsupported, "{}: key '{}' is {}, this build computes {} only", file_.path(), full(key),
+                        *seen, value));
 }
 
 void ModelReader::rope_scaling(Attrs& rope, uint32_t n_ctx_train) {
@@ -83,12 +85,13 @@ void ModelReader::rope_scaling(Attrs& rope, uint32_t n_ctx_train) {
   rope.attn_factor = attn_factor;
   if (type == "none") return;
   if (type != "linear" && type != "yarn") {
-    ops_.fail_with(fail(Code::unsupported, "{}: key '{}' is {}, this build knows none, linear and yarn", file_.path(), full("rope.scaling.type"),
-                        gguf::quoted(type, 32)));
+    ops_.fail_with(fail(Code::unsupported, "{}: key '{}' is {}, this build knows none, linear and yarn", file_.path(),
+                        full("rope.scaling.type"), gguf::quoted(type, 32)));
     return;
   }
   if (factor > 0.0f && factor < kMinFactor)
-    ops_.fail_with(fail(Code::invalid, "{}: key '{}' is {}, wanted 0 or at least {}", file_.path(), full("rope.scaling.factor"), factor, kMinFactor));
+    ops_.fail_with(fail(Code::invalid, "{}: key '{}' is {}, wanted 0 or at least {}", file_.path(),
+                        full("rope.scaling.factor"), factor, kMinFactor));
   if (factor > 0.0f) rope.freq_scale = 1.0f / factor;
   if (type == "yarn" && ext_factor != 0.0f) {
     rope.ext_factor = ext_factor;
@@ -107,29 +110,34 @@ Hparams ModelReader::hparams() {
   if (ops_.failed()) return h;
   h.n_ff = u32_each("feed_forward_length", h.n_layer, 1, kMaxWidth);
   h.n_head = u32_each("attention.head_count", h.n_layer, 1, kMaxHeads);
-  h.n_head_kv = has("attention.head_count_kv") ? u32_each("attention.head_count_kv", h.n_layer, 1, kMaxHeads) : h.n_head;
+  h.n_head_kv =
+      has("attention.head_count_kv") ? u32_each("attention.head_count_kv", h.n_layer, 1, kMaxHeads) : h.n_head;
   h.eps = f32("attention.layer_norm_rms_epsilon", 1e-12f, 1.0f);
   if (ops_.failed()) return h;
   if (!has("attention.key_length") && h.n_embd % h.n_head[0])
-    fail_with(fail(Code::invalid, "{}: {} {} is no multiple of {} {}, and there is no {}", file_.path(), full("embedding_length"), h.n_embd,
-                   full("attention.head_count"), h.n_head[0], full("attention.key_length")));
+    fail_with(fail(Code::invalid, "{}: {} {} is no multiple of {} {}, and there is no {}", file_.path(),
+                   full("embedding_length"), h.n_embd, full("attention.head_count"), h.n_head[0],
+                   full("attention.key_length")));
   const uint32_t d_even = std::max(1u, h.n_embd / h.n_head[0]);
   h.d_head = u32_or("attention.key_length", d_even, 1, kMaxHeadSize);
   h.d_value = u32_or("attention.value_length", d_even, 1, kMaxHeadSize);
   if (std::max(h.d_head, h.d_value) > kMaxHeadSize)
-    fail_with(fail(Code::invalid, "{}: {} {} and {} {} make heads of {}, wanted at most {}", file_.path(), full("embedding_length"), h.n_embd,
-                   full("attention.head_count"), h.n_head[0], d_even, kMaxHeadSize));
+    fail_with(fail(Code::invalid, "{}: {} {} and {} {} make heads of {}, wanted at most {}", file_.path(),
+                   full("embedding_length"), h.n_embd, full("attention.head_count"), h.n_head[0], d_even,
+                   kMaxHeadSize));
   if (ops_.failed()) return h;
   for (uint32_t i = 0; i < h.n_layer; ++i)
     if (h.n_head[i] % h.n_head_kv[i]) {
-      fail_with(fail(Code::invalid, "{}: layer {} has {} query heads, which is no multiple of its {} key heads ({})", file_.path(), i, h.n_head[i],
-                     h.n_head_kv[i], full("attention.head_count_kv")));
+      fail_with(fail(Code::invalid, "{}: layer {} has {} query heads, which is no multiple of its {} key heads ({})",
+                     file_.path(), i, h.n_head[i], h.n_head_kv[i], full("attention.head_count_kv")));
       return h;
     }
   h.rope.n_rot = u32_or("rope.dimension_count", h.d_head, 2, h.d_head);
   if (h.rope.n_rot % 2)
     fail_with(fail(Code::invalid, "{}: {} is {}, wanted an even number", file_.path(),
-                   has("rope.dimension_count") ? fmt::format("key '{}'", full("rope.dimension_count")) : "the size of a head, which rotates,", h.rope.n_rot));
+                   has("rope.dimension_count") ? fmt::format("key '{}'", full("rope.dimension_count"))
+                                               : "the size of a head, which rotates,",
+                   h.rope.n_rot));
   h.rope.freq_base = f32_or("rope.freq_base", 10000.0f, 1.0f, 1e12f);
   rope_scaling(h.rope, h.n_ctx_train);
   return h;
@@ -143,7 +151,8 @@ const gguf::Tensor* ModelReader::tensor(const std::string& name) {
   }
   used_.insert(name);
   if (!t->format->format) {
-    ops_.fail_with(fail(Code::unsupported, "{}: tensor '{}' is stored as {}, which this build does not compute with", file_.path(), name, t->format->name));
+    ops_.fail_with(fail(Code::unsupported, "{}: tensor '{}' is stored as {}, which this build does not compute with",
+                        file_.path(), name, t->format->name));
     return nullptr;
   }
   return t;
@@ -154,8 +163,9 @@ const gguf::Tensor* ModelReader::matrix_tensor(const std::string& name, uint32_t
   if (!t) return nullptr;
   const bool any_rows = n_out == 0;  // the vocabulary's size comes from the file
   if (t->n_dims > 2 || t->dims[0] != n_in || (any_rows ? t->dims[1] >= (1u << 28) : t->dims[1] != n_out)) {
-    ops_.fail_with(fail(Code::invalid, "{}: tensor '{}' is [{}, {}{}], wanted [{}, {}]", file_.path(), name, t->dims[0], t->dims[1],
-                        t->n_dims > 2 ? ", ..." : "", n_in, any_rows ? "vocabulary" : std::to_string(n_out)));
+    ops_.fail_with(fail(Code::invalid, "{}: tensor '{}' is [{}, {}{}], wanted [{}, {}]", file_.path(), name, t->dims[0],
+                        t->dims[1], t->n_dims > 2 ? ", ..." : "", n_in,
+                        any_rows ? "vocabulary" : std::to_string(n_out)));
     return nullptr;
   }
   return t;
@@ -165,7 +175,8 @@ const gguf::Tensor* ModelReader::vector_tensor(const std::string& name, uint32_t
   const gguf::Tensor* t = tensor(name);
   if (!t) return nullptr;
   if (t->n_dims != 1 || t->dims[0] != n || *t->format->format != Format::f32) {
-    ops_.fail_with(fail(Code::invalid, "{}: tensor '{}' is {} [{}{}], wanted F32 [{}]", file_.path(), name, t->format->name, t->dims[0],
+    ops_.fail_with(fail(Code::invalid, "{}: tensor '{}' is {} [{}{}], wanted F32 [{}]", file_.path(), name,
+                        t->format->name, t->dims[0],
                         t->n_dims > 1 ? fmt::format(", {}{}", t->dims[1], t->n_dims > 2 ? ", ..." : "") : "", n));
     return nullptr;
   }
@@ -184,23 +195,30 @@ ValueId ModelReader::vector(const std::string& name, uint32_t n) {
   return t ? ops_.weight(name, Format::f32, 1, n, t->data) : 0;
 }
 
-ValueId ModelReader::optional_vector(const std::string& name, uint32_t n) { return has_tensor(name) ? vector(name, n) : kNone; }
+ValueId ModelReader::optional_vector(const std::string& name, uint32_t n) {
+  return has_tensor(name) ? vector(name, n) : kNone;
+}
 
 ValueId ModelReader::linear(ValueId x, const std::string& name, uint32_t n_out, Bias bias) {
   if (ops_.failed()) return 0;
   const uint32_t n_in = ops_.graph().value(x).width;
   const ValueId y = ops_.matmul(x, matrix(name + ".weight", n_out, n_in));
-  return ops_.add_bias(y, bias == Bias::required ? vector(name + ".bias", n_out) : optional_vector(name + ".bias", n_out));
+  return ops_.add_bias(y,
+                       bias == Bias::required ? vector(name + ".bias", n_out) : optional_vector(name + ".bias", n_out));
 }
 
-ValueId ModelReader::linear_part(ValueId x, const std::string& name, uint32_t first, uint32_t n_out, uint32_t n_rows, Bias bias) {
+ValueId ModelReader::linear_part(ValueId x, const std::string& name, uint32_t first, uint32_t n_out, uint32_t n_rows,
+                                 Bias bias) {
   if (ops_.failed()) return 0;
   const uint32_t n_in = ops_.graph().value(x).width;
-  const auto part = [&](std::string_view kind) { return fmt::format("{}.{}[{}:{}]", name, kind, first, first + n_out); };
+  const auto part = [&](std::string_view kind) {
+    return fmt::format("{}.{}[{}:{}]", name, kind, first, first + n_out);
+  };
   const gguf::Tensor* w = matrix_tensor(name + ".weight", n_rows, n_in);
   if (!w) return 0;
   const Format format = *w->format->format;
-  const ValueId y = ops_.matmul(x, ops_.weight(part("weight"), format, n_out, n_in, w->data + first * row_bytes(format, n_in)));
+  const ValueId y =
+      ops_.matmul(x, ops_.weight(part("weight"), format, n_out, n_in, w->data + first * row_bytes(format, n_in)));
   if (bias == Bias::optional && !has_tensor(name + ".bias")) return y;
   const gguf::Tensor* b = vector_tensor(name + ".bias", n_rows);
   return b ? ops_.add_bias(y, ops_.weight(part("bias"), Format::f32, 1, n_out, b->data + first * sizeof(float))) : 0;
@@ -211,15 +229,18 @@ Result<Model> ModelReader::finish(const Hparams& h, ValueId logits) {
   if (!ops_.failed()) {
     for (const gguf::Entry& entry : file_.entries())
       if (entry.key.starts_with(arch_ + ".") && !seen_.contains(entry.key))
-        return fail(Code::unsupported, "{}: key {} ({}) could change the result and is not understood", file_.path(), gguf::quoted(entry.key), entry.value.describe());
+        return fail(Code::unsupported, "{}: key {} ({}) could change the result and is not understood", file_.path(),
+                    gguf::quoted(entry.key), entry.value.describe());
     for (const gguf::Tensor& t : file_.tensors())
       if (!used_.contains(t.name))
-        return fail(Code::unsupported, "{}: tensor {} is not part of a {} model as this build knows it", file_.path(), gguf::quoted(t.name), arch_);
+        return fail(Code::unsupported, "{}: tensor {} is not part of a {} model as this build knows it", file_.path(),
+                    gguf::quoted(t.name), arch_);
     ops_.set_logits(logits);
     model.n_vocab = ops_.graph().value(logits).width;
     const gguf::Tensor* embedding = file_.find_tensor("token_embd.weight");
     if (embedding && embedding->dims[1] != model.n_vocab)
-      return fail(Code::invalid, "{}: output.weight has {} rows, token_embd.weight {}", file_.path(), model.n_vocab, embedding->dims[1]);
+      return fail(Code::invalid, "{}: output.weight has {} rows, token_embd.weight {}", file_.path(), model.n_vocab,
+                  embedding->dims[1]);
   }
   ARGENT_LET(model.graph, ops_.finish());
   model.arch = arch_;

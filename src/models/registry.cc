@@ -6,7 +6,8 @@ namespace argent {
 namespace {
 
 constexpr Arch kArchitectures[] = {
-    {"gemma3", build_gemma3}, {"llama", build_llama}, {"muse-glimmer", build_muse_glimmer}, {"qwen2", build_qwen2}, {"qwen3", build_qwen3},
+    {"gemma3", build_gemma3}, {"llama", build_llama}, {"muse-glimmer", build_muse_glimmer},
+    {"qwen2", build_qwen2},   {"qwen3", build_qwen3},
 };
 
 }  // namespace
@@ -29,7 +30,8 @@ Result<Model> build_model(const gguf::File& file) {
   }
   std::string known;
   for (const Arch& arch : kArchitectures) known += fmt::format("{}{}", known.empty() ? "" : ", ", arch.name);
-  return fail(Code::unsupported, "{}: key 'general.architecture' is {}, this build knows {}", file.path(), gguf::quoted(name, 64), known);
+  return fail(Code::unsupported, "{}: key 'general.architecture' is {}, this build knows {}", file.path(),
+              gguf::quoted(name, 64), known);
 }
 
 }  // namespace argent

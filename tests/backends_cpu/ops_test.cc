@@ -23,13 +23,20 @@ TEST_P(CpuOps, AgreeWithTheReference) {
 
 std::string name_of(const testing::TestParamInfo<Parameters>& info) {
   const auto& [isa, mode, kv, n_threads] = info.param;
-  return fmt::format("{}_{}_{}_{}threads", isa, mode == ActivationMode::native ? "native" : "f32", kv == KvType::f16 ? "kv16" : "kv32", n_threads);
+  return fmt::format("{}_{}_{}_{}threads", isa, mode == ActivationMode::native ? "native" : "f32",
+                     kv == KvType::f16 ? "kv16" : "kv32", n_threads);
 }
 
 constexpr auto kNative = ActivationMode::native, kF32 = ActivationMode::f32;
 const auto kIsas = testing::Values("baseline", "avx2", "avx512");
-INSTANTIATE_TEST_SUITE_P(OneThread, CpuOps, testing::Combine(kIsas, testing::Values(kNative, kF32), testing::Values(KvType::f16, KvType::f32), testing::Values(1u)), name_of);
-INSTANTIATE_TEST_SUITE_P(ThreeThreads, CpuOps, testing::Combine(kIsas, testing::Values(kNative), testing::Values(KvType::f16), testing::Values(3u)), name_of);
+INSTANTIATE_TEST_SUITE_P(OneThread, CpuOps,
+                         testing::Combine(kIsas, testing::Values(kNative, kF32),
+                                          testing::Values(KvType::f16, KvType::f32), testing::Values(1u)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(ThreeThreads, CpuOps,
+                         testing::Combine(kIsas, testing::Values(kNative), testing::Values(KvType::f16),
+                                          testing::Values(3u)),
+                         name_of);
 
 }  // namespace
 }  // namespace argent::ops_test

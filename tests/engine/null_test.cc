@@ -46,7 +46,8 @@ TEST(NullEngine, TheLadderIsShort) {
   EXPECT_LE(engine->counters().plans_built, 16u);
 }
 
-// The arena is settled from the largest rungs; values are placed greedily, so that smaller ones fit is no matter of course.
+// The arena is settled from the largest rungs; values are placed greedily, so that smaller ones fit is no matter of
+// course.
 TEST(Memory, EveryRungFitsTheArenaOfTheLargest) {
   for (const std::string& arch : kArchitectures)
     for (const char* device : {"cpu", "reference"})

@@ -13,8 +13,8 @@ class RopeFrequencies {
  public:
   // factors: n_rot/2 divisors of the frequencies, or null.
   RopeFrequencies(const Attrs& a, const float* factors) : radians_(a.n_rot / 2), magnitude_(a.attn_factor) {
-    // YaRN (Peng et al. 2023): pairs that turn more than beta_fast times over the original context keep their frequency,
-    // those below beta_slow are interpolated, and between them the two are mixed along a ramp.
+    // YaRN (Peng et al. 2023): pairs that turn more than beta_fast times over the original context keep their
+    // frequency, those below beta_slow are interpolated, and between them the two are mixed along a ramp.
     const auto correction = [&](double turns) {
       return a.n_rot * std::log(a.n_ctx_orig / (turns * 2 * M_PI)) / (2 * std::log(double(a.freq_base)));
     };
@@ -25,10 +25,12 @@ class RopeFrequencies {
       magnitude_ *= 1.0 + 0.1 * std::log(1.0 / a.freq_scale);
     }
     for (size_t i = 0; i < radians_.size(); ++i) {
-      const double extrapolated = std::pow(double(a.freq_base), -2.0 * double(i) / a.n_rot) / (factors ? double(factors[i]) : 1.0);
+      const double extrapolated =
+          std::pow(double(a.freq_base), -2.0 * double(i) / a.n_rot) / (factors ? double(factors[i]) : 1.0);
       const double interpolated = a.freq_scale * extrapolated;
       double mix = 0;
-      if (a.ext_factor != 0.0f) mix = a.ext_factor * (1.0 - std::min(1.0, std::max(0.0, (double(i) - low) / std::max(0.001, high - low))));
+      if (a.ext_factor != 0.0f)
+        mix = a.ext_factor * (1.0 - std::min(1.0, std::max(0.0, (double(i) - low) / std::max(0.001, high - low))));
       radians_[i] = interpolated * (1.0 - mix) + extrapolated * mix;
     }
   }

@@ -1,5 +1,5 @@
-// How the CPU backend runs a plan: each node becomes a task with its pointers resolved; one parallel region of the thread
-// pool walks all tasks, with a barrier only where a task reads rows that another thread made.
+// How the CPU backend runs a plan: each node becomes a task with its pointers resolved; one parallel region of the
+// thread pool walks all tasks, with a barrier only where a task reads rows that another thread made.
 #pragma once
 
 #include <vector>
@@ -26,12 +26,12 @@ struct Task {
   void (*run)(const Run& run, const Task& task, uint32_t thread) = nullptr;
   uint32_t node = 0;
   const Attrs* attrs = nullptr;
-  Rows rows = Rows::tokens;      // of the result
-  bool row_local = false;        // a thread reads and writes the rows of its own share only
-  bool barrier_before = true;    // set by schedule()
-  uint32_t width = 0;            // of the first input
+  Rows rows = Rows::tokens;    // of the result
+  bool row_local = false;      // a thread reads and writes the rows of its own share only
+  bool barrier_before = true;  // set by schedule()
+  uint32_t width = 0;          // of the first input
   float *in[3] = {}, *out[2] = {};
-  const float* vector = nullptr; // norm weight or other F32 vector
+  const float* vector = nullptr;  // norm weight or other F32 vector
   uint32_t vector_width = 0;
   const Value* table = nullptr;  // embedding matrix, in the file's layout
   Product products[3];
@@ -39,7 +39,7 @@ struct Task {
   bool use_q8 = false, use_f32 = false;  // which activations the products want
   uint8_t* workspace = nullptr;
   const KvLayer* kv = nullptr;
-  uint32_t group = 0;                    // layer group of kv
+  uint32_t group = 0;                                                        // layer group of kv
   void (*activate)(const float*, const float*, float*, uint64_t) = nullptr;  // glu
 };
 
@@ -73,9 +73,9 @@ inline constexpr uint32_t kPrivateRows = 2;
 
 // What tasks.cc needs from the backend to resolve a node.
 struct Resources {
-  const std::vector<PackedMatrix>& packed;        // by value
-  const std::vector<const float*>& vectors;       // by value
-  const std::vector<KvLayer>& kv;                 // by layer
+  const std::vector<PackedMatrix>& packed;   // by value
+  const std::vector<const float*>& vectors;  // by value
+  const std::vector<KvLayer>& kv;            // by layer
   const KvLayout& layout;
   uint8_t* arena;
   uint32_t n_threads;
@@ -85,7 +85,8 @@ struct Resources {
 };
 
 // Scratch of a node for up to n_rows rows.
-uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads, ActivationMode mode);
+uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
+                         ActivationMode mode);
 
 // Resolves a plan's nodes to tasks.
 Result<TaskList> make_tasks(Plan plan, const Resources& resources);

@@ -1,5 +1,5 @@
-// Attention tasks. Many rows: a claim is one tile of rows of one KV head. Few rows over a long context: splits of the keys
-// are claims of their own, and a second phase merges their states in order, which gives the same bits.
+// Attention tasks. Many rows: a claim is one tile of rows of one KV head. Few rows over a long context: splits of the
+// keys are claims of their own, and a second phase merges their states in order, which gives the same bits.
 #include <algorithm>
 
 #include "backends/cpu/tasks.h"
@@ -25,7 +25,9 @@ SequenceRows rows_of(const Run& run, const Task& task, const StepSequence& s) {
   return {uint32_t(begin - rows.begin()), uint32_t(end - begin)};
 }
 
-uint32_t tiles_of(const SequenceRows& rows, const Attrs& a) { return (rows.count + kAttentionRows - 1) / kAttentionRows * a.n_head_kv; }
+uint32_t tiles_of(const SequenceRows& rows, const Attrs& a) {
+  return (rows.count + kAttentionRows - 1) / kAttentionRows * a.n_head_kv;
+}
 
 struct Tile {
   AttentionTile tile;
@@ -34,7 +36,8 @@ struct Tile {
   uint32_t split_begin, split_end;
 };
 
-void fill_tile(const Run& run, const Task& task, const StepSequence& s, uint32_t first, uint32_t count, uint32_t head_kv, Tile& t) {
+void fill_tile(const Run& run, const Task& task, const StepSequence& s, uint32_t first, uint32_t count,
+               uint32_t head_kv, Tile& t) {
   const Attrs& a = *task.attrs;
   const uint32_t group = a.n_head / a.n_head_kv;
   for (uint32_t i = 0; i < count; ++i) {
@@ -44,7 +47,8 @@ void fill_tile(const Run& run, const Task& task, const StepSequence& s, uint32_t
   }
   t.tile = {task.kv, s.tables[task.group].data(), head_kv, group, a.window, a.scale, a.softcap, count, t.q, t.position};
   const uint32_t last = uint32_t(t.position[count - 1]);
-  const uint32_t oldest = a.window && uint32_t(t.position[0]) + 1 > a.window ? uint32_t(t.position[0]) + 1 - a.window : 0;
+  const uint32_t oldest =
+      a.window && uint32_t(t.position[0]) + 1 > a.window ? uint32_t(t.position[0]) + 1 - a.window : 0;
   t.split_begin = oldest / kSplitKeys;
   t.split_end = last / kSplitKeys + 1;
 }
@@ -58,7 +62,8 @@ uint32_t most_splits(const Run& run) {
 // Few rows over many keys would leave threads idle: then each split of the keys is a claim of its own.
 bool by_splits(const Run& run, const Task& task) {
   const uint32_t n = run.count(task.rows);
-  return n <= kSplitRows && run.pool.n_threads() > 1 && n * task.attrs->n_head_kv < 4 * run.pool.n_threads() && most_splits(run) > 1;
+  return n <= kSplitRows && run.pool.n_threads() > 1 && n * task.attrs->n_head_kv < 4 * run.pool.n_threads() &&
+         most_splits(run) > 1;
 }
 
 // The workspace: scratch and one tile's states for each thread, then the states of kSplitWave splits of kSplitRows rows
@@ -73,10 +78,13 @@ struct Workspace {
         threads(n_threads) {}
   uint64_t bytes() const { return threads * (scratch_bytes + tile_bytes) + (kSplitWave + 1) * split_bytes; }
   uint8_t* scratch(uint8_t* base, uint32_t thread) const { return base + thread * scratch_bytes; }
-  float* tile(uint8_t* base, uint32_t thread) const { return reinterpret_cast<float*>(base + threads * scratch_bytes + thread * tile_bytes); }
+  float* tile(uint8_t* base, uint32_t thread) const {
+    return reinterpret_cast<float*>(base + threads * scratch_bytes + thread * tile_bytes);
+  }
   // States of one split of the wave, or of the running result (split kSplitWave), of a row's KV head.
   float* split(uint8_t* base, uint32_t split, uint32_t row, uint32_t head_kv, uint32_t n_head) const {
-    return reinterpret_cast<float*>(base + threads * (scratch_bytes + tile_bytes) + split * split_bytes) + (uint64_t(row) * n_head + uint64_t(head_kv) * group) * state;
+    return reinterpret_cast<float*>(base + threads * (scratch_bytes + tile_bytes) + split * split_bytes) +
+           (uint64_t(row) * n_head + uint64_t(head_kv) * group) * state;
   }
 
   uint64_t group, state, scratch_bytes, tile_bytes, split_bytes, threads;
@@ -118,7 +126,8 @@ void attend_splits(const Run& run, const Task& task, uint32_t thread) {
     const uint32_t in_wave = std::min(kSplitWave, n_splits - wave);
     for (uint32_t c = run.pool.claim(); c < items * in_wave; c = run.pool.claim()) {
       const uint32_t row = c / in_wave / a.n_head_kv, head_kv = c / in_wave % a.n_head_kv, k = c % in_wave;
-      fill_tile(run, task, run.step.sequences[run.step.row_sequence[run.token_row(task.rows, row)]], row, 1, head_kv, t);
+      fill_tile(run, task, run.step.sequences[run.step.row_sequence[run.token_row(task.rows, row)]], row, 1, head_kv,
+                t);
       float* mine = w.split(task.workspace, k, row, head_kv, a.n_head);
       run.vector.attention_begin(mine, uint32_t(w.group), a.d_value);
       if (wave + k >= t.split_begin && wave + k < t.split_end)
@@ -130,10 +139,12 @@ void attend_splits(const Run& run, const Task& task, uint32_t thread) {
       float* sum = w.split(task.workspace, kSplitWave, row, head_kv, a.n_head);
       if (wave == 0) run.vector.attention_begin(sum, uint32_t(w.group), a.d_value);
       for (uint32_t k = 0; k < in_wave; ++k)
-        run.vector.attention_merge(sum, w.split(task.workspace, k, row, head_kv, a.n_head), uint32_t(w.group), a.d_value);
+        run.vector.attention_merge(sum, w.split(task.workspace, k, row, head_kv, a.n_head), uint32_t(w.group),
+                                   a.d_value);
       if (wave + in_wave < n_splits) continue;
       for (uint64_t g = 0; g < w.group; ++g)
-        run.vector.attention_end(sum + g * w.state, task.out[0] + (uint64_t(row) * a.n_head + head_kv * w.group + g) * a.d_value, a.d_value);
+        run.vector.attention_end(
+            sum + g * w.state, task.out[0] + (uint64_t(row) * a.n_head + head_kv * w.group + g) * a.d_value, a.d_value);
     }
     if (wave + in_wave < n_splits) run.pool.barrier();
   }
@@ -144,8 +155,10 @@ void attend_splits(const Run& run, const Task& task, uint32_t thread) {
 uint64_t attention_workspace(const Node& node, uint32_t n_threads) { return Workspace(node.attrs, n_threads).bytes(); }
 
 void run_attention(const Run& run, const Task& task, uint32_t thread) {
-  if (by_splits(run, task)) attend_splits(run, task, thread);
-  else attend_tiles(run, task, thread);
+  if (by_splits(run, task))
+    attend_splits(run, task, thread);
+  else
+    attend_tiles(run, task, thread);
 }
 
 }  // namespace argent::cpu

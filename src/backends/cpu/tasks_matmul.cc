@@ -12,12 +12,15 @@ struct Prepared {
   const float* f32 = nullptr;
 };
 
-uint64_t prepared_bytes(Activations kind, uint32_t width, uint32_t rows) { return align_up(activation_bytes(kind, width, rows), 64); }
+uint64_t prepared_bytes(Activations kind, uint32_t width, uint32_t rows) {
+  return align_up(activation_bytes(kind, width, rows), 64);
+}
 
 Prepared prepare(const Run& run, const Task& task, uint32_t thread) {
   const uint32_t n = run.count(task.rows), width = task.width;
   uint8_t* at = task.workspace;
-  const uint64_t one = (task.use_q8 ? prepared_bytes(Activations::q8, width, n) : 0) + (task.use_f32 ? prepared_bytes(Activations::f32, width, n) : 0);
+  const uint64_t one = (task.use_q8 ? prepared_bytes(Activations::q8, width, n) : 0) +
+                       (task.use_f32 ? prepared_bytes(Activations::f32, width, n) : 0);
   const bool own = n <= kPrivateRows;
   if (own) at += thread * one;
   Prepared p;
@@ -39,8 +42,10 @@ Prepared prepare(const Run& run, const Task& task, uint32_t thread) {
 void multiply(const Run& run, const Task& task, const Product& p, const Prepared& acts, uint32_t begin, uint32_t end) {
   const uint32_t n = run.count(task.rows), width = p.weights->n_rows;
   const bool q8 = task.use_q8 && (!task.use_f32 || native_activations(p.weights->format) == Activations::q8);
-  if (q8) run.matmul.multiply_q8(*p.weights, begin, end, acts.q8, n, p.out, width);
-  else run.matmul.multiply_f32(*p.weights, begin, end, acts.f32, n, p.out, width);
+  if (q8)
+    run.matmul.multiply_q8(*p.weights, begin, end, acts.q8, n, p.out, width);
+  else
+    run.matmul.multiply_f32(*p.weights, begin, end, acts.f32, n, p.out, width);
   if (!p.bias) return;
   const uint32_t first = begin * kPanelRows, last = std::min(end * kPanelRows, width);
   for (uint32_t r = 0; r < n; ++r) {
@@ -84,7 +89,8 @@ void run_glu(const Run& run, const Task& task, uint32_t thread) {
   }
 }
 
-uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads, ActivationMode mode) {
+uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
+                            ActivationMode mode) {
   const uint32_t width = graph.value(node.inputs[0]).width;
   bool q8 = false, f32 = false;
   const size_t matrices = node.op == Op::qkv ? 3 : node.op == Op::glu ? 2 : 1;
@@ -94,7 +100,8 @@ uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_row
     (as_q8 ? q8 : f32) = true;
   }
   const auto bytes = [&](uint32_t rows) {
-    return (q8 ? prepared_bytes(Activations::q8, width, rows) : 0) + (f32 ? prepared_bytes(Activations::f32, width, rows) : 0);
+    return (q8 ? prepared_bytes(Activations::q8, width, rows) : 0) +
+           (f32 ? prepared_bytes(Activations::f32, width, rows) : 0);
   };
   const uint64_t shared = bytes(n_rows), own = n_threads * bytes(std::min(n_rows, kPrivateRows));
   uint64_t up = 0;  // glu: the second matrix' result

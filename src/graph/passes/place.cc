@@ -25,14 +25,15 @@ Status place(Graph& graph, std::span<const KernelTable* const> devices, const st
   out.values = graph.values;
   out.logits = graph.logits;
   out.sampled = graph.sampled;
-  std::vector<uint8_t> home(graph.values.size(), 0);           // device that makes a value
-  std::map<std::pair<ValueId, uint8_t>, ValueId> copied;       // (value, device) -> its copy there
+  std::vector<uint8_t> home(graph.values.size(), 0);      // device that makes a value
+  std::map<std::pair<ValueId, uint8_t>, ValueId> copied;  // (value, device) -> its copy there
   const auto users = state_users(graph);
   for (const Node& original : graph.nodes) {
     Node node = original;
     const bool in_layer = node.layer >= 0 && size_t(node.layer) < layer_device.size();
     const uint8_t wanted = in_layer ? layer_device[size_t(node.layer)] : layer_device.empty() ? 0 : layer_device.back();
-    if (wanted >= devices.size()) return fail(Code::invalid, "layer {} is placed on device {} of {}", node.layer, wanted, devices.size());
+    if (wanted >= devices.size())
+      return fail(Code::invalid, "layer {} is placed on device {} of {}", node.layer, wanted, devices.size());
     std::vector<const Node*> together = {&original};
     for (ValueId id : node.inputs)
       if (graph.value(id).kind == ValueKind::state) together = users[id];

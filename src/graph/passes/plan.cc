@@ -41,7 +41,8 @@ PlanKey plan_key(uint32_t n_tokens, uint32_t n_outputs, uint32_t max_tokens, uin
   return {tokens, all_rows ? tokens : rung(n_outputs, max_outputs), all_rows, tail};
 }
 
-Result<Plan> make_plan(const Graph& model, const PlanKey& key, std::span<const KernelTable* const> devices, const PlanOptions& options) {
+Result<Plan> make_plan(const Graph& model, const PlanKey& key, std::span<const KernelTable* const> devices,
+                       const PlanOptions& options) {
   Plan plan;
   plan.key = key;
   plan.graph = model;
