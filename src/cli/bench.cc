@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/thread_pool.h"
 #include "cli/command.h"
 #include "cli/profile.h"
 
@@ -17,13 +18,16 @@ struct Options {
   uint32_t repetitions = 5;
   std::string format = "text";
   bool profile = false;
+  uint32_t n_threads = 0;  // that the backend was given
 };
 
 struct Test {
   uint32_t n_prompt, n_gen, n_depth;
   std::vector<double> seconds;
   std::string name() const {
-    std::string text = n_prompt && n_gen ? fmt::format("pp{}+tg{}", n_prompt, n_gen) : n_prompt ? fmt::format("pp{}", n_prompt) : fmt::format("tg{}", n_gen);
+    std::string text = n_prompt && n_gen ? fmt::format("pp{}+tg{}", n_prompt, n_gen)
+                       : n_prompt        ? fmt::format("pp{}", n_prompt)
+                                         : fmt::format("tg{}", n_gen);
     return n_depth ? fmt::format("{} @ d{}", text, n_depth) : text;
   }
   uint32_t n_tokens() const { return n_prompt + n_gen; }
@@ -105,9 +109,17 @@ std::string json_report(Engine& engine, const Options& o, const std::vector<Test
   for (const Test& t : tests) {
     nlohmann::ordered_json samples = nlohmann::ordered_json::array();
     for (double s : t.seconds) samples.push_back(t.n_tokens() / s);
-    rows.push_back({{"test", t.name()}, {"model", engine.file().path()}, {"backend", engine.backend().caps().description}, {"n_threads", o.model.threads},
-                    {"cache_type", o.model.cache_type}, {"n_prompt", t.n_prompt}, {"n_gen", t.n_gen}, {"n_depth", t.n_depth},
-                    {"avg_ts", t.mean()}, {"stddev_ts", t.deviation()}, {"samples_ts", samples}});
+    rows.push_back({{"test", t.name()},
+                    {"model", engine.file().path()},
+                    {"backend", engine.backend().caps().description},
+                    {"n_threads", o.n_threads},
+                    {"cache_type", o.model.cache_type},
+                    {"n_prompt", t.n_prompt},
+                    {"n_gen", t.n_gen},
+                    {"n_depth", t.n_depth},
+                    {"avg_ts", t.mean()},
+                    {"stddev_ts", t.deviation()},
+                    {"samples_ts", samples}});
   }
   return rows.dump(2) + "\n";
 }
@@ -127,7 +139,10 @@ Status run(Options& o) {
   }
   if (tests.empty()) return fail(Code::invalid, "nothing to measure: -p and -n are 0");
   if (!o.model.ctx) o.model.ctx = longest;
-  ARGENT_LET(std::unique_ptr<Engine> engine, open_engine(o.model, [](EngineOptions& e) { e.prefix_cache = false; }));
+  ARGENT_LET(std::unique_ptr<Engine> engine, open_engine(o.model, [&](EngineOptions& e) {
+               e.prefix_cache = false;
+               o.n_threads = e.backend.n_threads ? e.backend.n_threads : default_threads();
+             }));
   Bench bench(*engine);
   if (o.profile) engine->set_profile(true);
   for (Test& test : tests) {
@@ -151,12 +166,13 @@ Status run(Options& o) {
 
 void add_bench(CLI::App& root) {
   auto o = std::make_shared<Options>();
-  CLI::App* app = add_command(root, "bench", "measure prompt and decode speed",
-                              "  argent bench                            prompts of 512 tokens, 128 decoded, on the default model\n"
-                              "  argent bench MODEL -p 512,2048 -n 64 -r 3 -t 2 -o json\n"
-                              "  argent bench MODEL -p 0 -n 32 -d 8192   decode behind 8,192 positions\n"
-                              "Counted as llama-bench counts; tokens are random, nothing is sampled.",
-                              [o] { return run(*o); });
+  CLI::App* app =
+      add_command(root, "bench", "measure prompt and decode speed",
+                  "  argent bench                            prompts of 512 tokens, 128 decoded, on the default model\n"
+                  "  argent bench MODEL -p 512,2048 -n 64 -r 3 -t 2 -o json\n"
+                  "  argent bench MODEL -p 0 -n 32 -d 8192   decode behind 8,192 positions\n"
+                  "Counted as llama-bench counts; tokens are random, nothing is sampled.",
+                  [o] { return run(*o); });
   o->words.add(*app, false);
   o->model.add(*app, true);
   const auto list = [&](const char* flag, std::vector<uint32_t>& to, const char* help) {
@@ -165,9 +181,14 @@ void add_bench(CLI::App& root) {
   list("-p,--n-prompt", o->n_prompt, "prompt tokens, a list");
   list("-n,--n-gen", o->n_gen, "tokens to decode, a list");
   list("-d,--n-depth", o->n_depth, "positions in the cache before, a list");
-  app->add_option("-r,--repetitions", o->repetitions, "runs of each test")->check(CLI::Range(1u, 1000u))->capture_default_str();
-  app->add_option("-o,--output", o->format, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
-  app->add_flag("--profile", o->profile, "time, bytes and rates of each op, on stderr; each op then ends with a barrier");
+  app->add_option("-r,--repetitions", o->repetitions, "runs of each test")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  app->add_option("-o,--output", o->format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app->add_flag("--profile", o->profile,
+                "time, bytes and rates of each op, on stderr; each op then ends with a barrier");
   app->add_option("--activations", o->model.activations, "native or f32")->capture_default_str();
 }
 

@@ -17,6 +17,16 @@ void fill_standard_streams() {
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) ::_exit(70);
 }
 
+// An empty value is most often an unset variable of a script, never a wish for the default. A system message may be
+// empty.
+void refuse_empty_values(CLI::App& command) {
+  for (CLI::Option* option : command.get_options())
+    if (!option->get_positional() && option->get_items_expected_min() > 0 && !option->check_lname("system"))
+      option->check(
+          [](const std::string& value) { return value.empty() ? std::string("the value is empty") : std::string(); });
+  for (CLI::App* inner : command.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*inner);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -31,7 +41,8 @@ int main(int argc, char** argv) {
   app.footer(
       "MODEL is a GGUF file, any of its shards, or the name of one in the models folder; left out, the default model.\n"
       "Answers go to stdout, everything else to stderr. Exit codes: 0 done, 2 wrong input or flag, 3 not supported,\n"
-      "4 not found, 5 reading or writing failed, 6 does not fit in memory, 70 a fault of argent, 130 stopped.\n\n" + switch_help);
+      "4 not found, 5 reading or writing failed, 6 does not fit in memory, 70 a fault of argent, 130 stopped.\n\n" +
+      switch_help);
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the write
   cli::watch_interrupt();
   cli::add_ask(app);
@@ -46,6 +57,7 @@ int main(int argc, char** argv) {
   cli::add_logits(app);
   cli::add_graph(app);
   cli::add_gguf(app);
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RuntimeError& e) {
@@ -57,10 +69,12 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     const CLI::App* command = &app;  // the innermost that was named
     std::string name;
-    while (!command->get_subcommands().empty()) command = command->get_subcommands()[0], name += command->get_name() + " ";
+    while (!command->get_subcommands().empty())
+      command = command->get_subcommands()[0], name += command->get_name() + " ";
     std::string meant;
     if (const auto left = command->remaining(); !left.empty()) meant = cli::closest_name(*command, left[0]);
-    cli::to_stderr("argent: {}{}; see argent {}--help\n", cli::one_line(e.what()), meant.empty() ? "" : fmt::format(" (did you mean {}?)", meant), name);
+    cli::to_stderr("argent: {}{}; see argent {}--help\n", cli::one_line(e.what()),
+                   meant.empty() ? "" : fmt::format(" (did you mean {}?)", meant), name);
     return exit_code(Code::invalid);
   } catch (const std::exception& e) {
     cli::to_stderr("argent: {}\n", cli::one_line(e.what()));

@@ -56,6 +56,11 @@ class WrongInput(unittest.TestCase):
         self.fails(2, "gguf", "mrege", "a", "b", has="did you mean merge?")
         self.fails(2, "ask", "x", env={"ARGENT_THREADS": "many"}, has="ARGENT_THREADS")
 
+    def test_empty_values(self):
+        for args in [("ask", "x", "-m", ""), ("ask", "x", "--device", ""), ("complete", "x", "-n", ""),
+                     ("logits", "--tokens", "1", "--out", ""), ("template", "--messages", "m.json", "--tools", "")]:
+            self.fails(2, *args, has="the value is empty")
+
     def test_sampling_ranges(self):
         for flag, value in [("--temp", "-1"), ("--temp", "nan"), ("--top-p", "0"), ("--top-p", "1.5"), ("--min-p", "2"),
                             ("--repeat-penalty", "0"), ("--seed", "-1"), ("--top-k", "x")]:
