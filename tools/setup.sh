@@ -4,7 +4,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 build_packages="g++ cmake ninja-build python3 python3-venv libfmt-dev nlohmann-json3-dev libcli11-dev"
-test_packages="libgtest-dev libutf8proc-dev clang libclang-rt-14-dev"
+test_packages="libgtest-dev clang libclang-rt-14-dev"
 
 say() { printf '== %s\n' "$*" >&2; }
 
@@ -31,11 +31,11 @@ need_venv() {
   cp "$wanted" "$venv/installed.txt"
 }
 
-# build FOLDER TARGETS -- CMAKE_ARGUMENTS: configures once, then builds.
+# build FOLDER TARGETS CMAKE_ARGUMENTS...: configures (a second where nothing changed), then builds.
 build() {
   local dir=$1 targets=$2
   shift 2
-  [ -f "$dir/build.ninja" ] || cmake -S "$root" -B "$dir" -G Ninja "$@" >/dev/null
+  cmake -S "$root" -B "$dir" -G Ninja "$@" >/dev/null
   # shellcheck disable=SC2086
   ninja -C "$dir" $targets
 }
