@@ -76,6 +76,15 @@ Status Positionals::settle(std::string& model, std::string* text, bool* has_text
   return {};
 }
 
+Result<std::string> Positionals::settle_text(std::string& model, bool from_stdin) const {
+  std::string text;
+  bool has_text = false;
+  ARGENT_TRY(settle(model, &text, &has_text, from_stdin));
+  if (from_stdin) return read_stdin();
+  if (!has_text) return fail(Code::invalid, "no text: give TEXT, or --stdin");
+  return text;
+}
+
 void SamplingOptions::add(CLI::App& app) {
   const auto option = [&](const std::string& flag, const std::string& name, const std::string& help) {
     app.add_option_function<std::string>(flag, [this, name](const std::string& text) { given.emplace_back(name, text); }, help)->group("Sampling");

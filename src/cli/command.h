@@ -36,6 +36,8 @@ struct Positionals {
   void add(CLI::App& app, bool takes_text);
   // Moves the words to where they belong. invalid: too many.
   Status settle(std::string& model, std::string* text, bool* has_text, bool text_elsewhere) const;
+  // The same for commands that must have a text: the positional one, or standard input's bytes. invalid: neither.
+  Result<std::string> settle_text(std::string& model, bool from_stdin) const;
 };
 
 struct SamplingOptions {

@@ -15,14 +15,7 @@ struct Options {
 };
 
 Status run(Options& o) {
-  std::string text;
-  bool has_text = false;
-  ARGENT_TRY(o.words.settle(o.model.model, &text, &has_text, o.from_stdin));
-  if (o.from_stdin) {
-    ARGENT_LET(text, read_stdin());
-  } else if (!has_text) {
-    return fail(Code::invalid, "no text: give TEXT, or --stdin");
-  }
+  ARGENT_LET(const std::string text, o.words.settle_text(o.model.model, o.from_stdin));
   SampleParams defaults{.temperature = 0.8f};
   defaults.seed = random_seed();
   ARGENT_LET(const SampleParams params, o.sampling.settle(defaults));

@@ -14,14 +14,7 @@ struct Options {
 };
 
 Status run(Options& o) {
-  std::string text;
-  bool has_text = false;
-  ARGENT_TRY(o.words.settle(o.model.model, &text, &has_text, o.from_stdin));
-  if (o.from_stdin) {
-    ARGENT_LET(text, read_stdin());
-  } else if (!has_text) {
-    return fail(Code::invalid, "no text: give TEXT, or --stdin");
-  }
+  ARGENT_LET(const std::string text, o.words.settle_text(o.model.model, o.from_stdin));
   ARGENT_LET(const std::string path, find_model(o.model.model));
   ARGENT_LET(const gguf::File file, gguf::File::open(path));
   ARGENT_LET(const std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::load(file));
