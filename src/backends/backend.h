@@ -22,6 +22,10 @@ constexpr uint32_t kv_element_bytes(KvType type) { return type == KvType::f16 ? 
 // and multiplied with the activations as they are.
 enum class ActivationMode : uint8_t { native, f32 };
 
+// Where weights are while the model runs: in the device's own layout, the file being needed no longer, or in the file's
+// mapping, which loads at once and shares its pages with other processes, at the cost of speed.
+enum class WeightStorage : uint8_t { resident, mapped };
+
 inline constexpr uint32_t kKvBlockTokens = 32;  // positions of a KV block, on every backend
 
 struct BackendOptions {
@@ -35,6 +39,7 @@ struct BackendCaps {
   std::string name;         // "cpu", as in --device
   std::string description;  // "CPU, 2 threads, avx512"
   uint64_t memory_free = 0;
+  bool resident_weights = false, mapped_weights = false;  // the kinds of storage that load() can make
 };
 
 // What a model needs beside its weights; known before allocate() is called.
@@ -71,13 +76,14 @@ class Backend : public KernelTable {
  public:
   virtual BackendCaps caps() const = 0;
 
-  // Bytes that a weight takes on the device (0: used where it lies in the file), and that the KV cache of a layer
-  // takes.
+  // Bytes that a resident weight takes on the device, and that the KV cache of a layer takes.
   virtual uint64_t weight_bytes(const Graph& graph, ValueId weight) const = 0;
   virtual uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const = 0;
 
-  // Brings all weights of the graph to the device. The graph's file bytes stay mapped as long as the backend lives.
-  virtual Status load(const Graph& graph, const std::function<bool(const Progress&)>& progress) = 0;
+  // Brings all weights of the graph to the device. With mapped storage the graph's file bytes outlive the backend; with
+  // resident storage they are read here and never again.
+  virtual Status load(const Graph& graph, WeightStorage storage,
+                      const std::function<bool(const Progress&)>& progress) = 0;
   virtual Status allocate(const KvLayout& layout, const MemoryNeed& need) = 0;
   virtual Result<PlanId> compile(Plan plan) = 0;
 

@@ -50,6 +50,19 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::drop_from(size_t from) {
+  if (!mapped_ || from >= size_) return;
+  const size_t page = size_t(::sysconf(_SC_PAGESIZE)), kept = (from + page - 1) / page * page;
+  if (kept == 0 || kept >= size_) return;
+  ::munmap(const_cast<uint8_t*>(data_) + kept, size_ - kept);
+  size_ = kept;
+}
+
+void read_ahead(const uint8_t* data, size_t size) {
+  const uintptr_t page = uintptr_t(::sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uintptr_t>(data) / page * page;
+  ::madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(data) + size - begin, MADV_WILLNEED);
+}
+
 MappedFile::~MappedFile() {
   if (mapped_) ::munmap(const_cast<uint8_t*>(data_), size_);
 }

@@ -22,11 +22,17 @@ class MappedFile {
 
   std::span<const uint8_t> bytes() const { return {data_, size_}; }
 
+  // Gives up all whole pages behind byte `from`: bytes() ends there.
+  void drop_from(size_t from);
+
  private:
   MappedFile() = default;
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
   bool mapped_ = false;
 };
+
+// The system may begin to read these bytes of a mapping. A refusal only costs time.
+void read_ahead(const uint8_t* data, size_t size);
 
 }  // namespace argent

@@ -158,20 +158,15 @@ void ThreadPool::wait_change(const std::atomic<uint32_t>& value, uint32_t old) c
   value.wait(old, std::memory_order_acquire);
 }
 
+void ThreadPool::release(uint32_t phase) {
+  arrived_.store(0, std::memory_order_relaxed);
+  next_.store(0, std::memory_order_relaxed);
+  phase_.store(phase + 1, std::memory_order_release);
+  if (n_threads_ > 1) phase_.notify_all();
+}
+
 void ThreadPool::barrier() {
-  if (n_threads_ == 1) {
-    next_.store(0, std::memory_order_relaxed);
-    return;
-  }
-  const uint32_t phase = phase_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    next_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    phase_.notify_all();
-  } else {
-    wait_change(phase_, phase);
-  }
+  barrier([] {});
 }
 
 void ThreadPool::run(const std::function<void(uint32_t)>& body) {

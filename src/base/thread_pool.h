@@ -38,6 +38,19 @@ class ThreadPool {
   // after. Starts the claims of the next phase at 0.
   void barrier();
 
+  // The same, but the thread that comes last first calls `last` alone: work too small to share costs no barrier of its
+  // own.
+  template <class Last>
+  void barrier(Last&& last) {
+    const uint32_t phase = phase_.load(std::memory_order_relaxed);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_threads_) {
+      last();
+      release(phase);
+    } else {
+      wait_change(phase_, phase);
+    }
+  }
+
   // Inside run(): the next chunk nobody has claimed in this phase (from the region's start or the last barrier): 0, 1,
   // 2, ... without end. Which thread gets which chunk differs from run to run, so results must not depend on it.
   uint32_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
@@ -52,6 +65,8 @@ class ThreadPool {
 
  private:
   void work(uint32_t thread);
+  // Ends a phase: the barrier is empty again, claims start at 0, waiters go on.
+  void release(uint32_t phase);
   // Moves this worker away from a core that an earlier thread runs on, if another one is free.
   void spread(uint32_t thread);
   // Waits until `value` is no longer `old`: spins, yields, then parks.

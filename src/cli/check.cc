@@ -72,6 +72,7 @@ Status CheckCommand::run() {
     const BackendCaps caps = (*opened)->backend().caps();
     devices.push_back({{"name", caps.name},
                        {"description", caps.description},
+                       {"weights", memory.weights == WeightStorage::resident ? "resident" : "mapped"},
                        {"weights_bytes", memory.weights_bytes},
                        {"kv_bytes", memory.kv_bytes},
                        {"workspace_bytes", memory.workspace_bytes},
@@ -83,9 +84,10 @@ Status CheckCommand::run() {
     json["cache_type"] = model.cache_type;
     text += fmt::format("device {}: {}\n", caps.name, caps.description);
     text += fmt::format(
-        "  {:<12}{:>12}\n  {:<12}{:>12}  {} position{} of the context{}, {}\n  {:<12}{:>12}\n  {:<12}{:>12}\n  "
+        "  {:<12}{:>12}  {}\n  {:<12}{:>12}  {} position{} of the context{}, {}\n  {:<12}{:>12}\n  {:<12}{:>12}\n  "
         "{:<12}{:>12}\n",
-        "weights", bytes_text(memory.weights_bytes), "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(),
+        "weights", bytes_text(memory.weights_bytes),
+        memory.weights == WeightStorage::resident ? "resident, in the device's layout" : "mapped: used where they lie in the file", "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(),
         engine->n_ctx() == 1 ? "" : "s", n_sequences > 1 ? fmt::format(" for each of {} sequences", n_sequences) : "",
         model.cache_type, "workspace", bytes_text(memory.workspace_bytes), "in all", bytes_text(memory.total_bytes()),
         "free", bytes_text(memory.free_bytes));

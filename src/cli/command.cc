@@ -38,6 +38,8 @@ void ModelOptions::add(CLI::App& app, bool computes) {
   app.add_option("-t,--threads", threads, "threads (default: what affinity and cgroup leave)")->check(CLI::Range(1u, 1024u));
   app.add_option("-c,--ctx", ctx, "context: positions of a sequence (default: the model's, at most 8192)")->check(CLI::Range(1u, 1u << 30));
   if (computes) app.add_option("--cache-type", cache_type, "KV cache: f16 or f32, or K,V")->capture_default_str();
+  app.add_option("--weights", weights, "resident: a copy in the device's own layout, the fastest; mapped: where they lie in the file, which "
+                 "loads at once and shares memory with other processes; auto: resident if it fits")->capture_default_str();
   app.add_flag("--json", json, "print JSON");
 }
 
@@ -50,6 +52,9 @@ Result<EngineOptions> ModelOptions::engine_options() const {
   ARGENT_LET(o.fuse, switch_bool(Switch::fuse));
   ARGENT_LET(o.prefix_cache, switch_bool(Switch::prefix_cache));
   o.n_ctx = ctx;
+  if (weights == "resident") o.weights = WeightStorage::resident;
+  else if (weights == "mapped") o.weights = WeightStorage::mapped;
+  else if (weights != "auto") return fail(Code::invalid, "--weights {}: wanted auto, resident or mapped", weights);
   const size_t comma = cache_type.find(',');
   ARGENT_LET(o.backend.kv_k, kv_type(std::string_view(cache_type).substr(0, comma)));
   ARGENT_LET(o.backend.kv_v, kv_type(comma == std::string::npos ? cache_type : cache_type.substr(comma + 1)));
@@ -111,6 +116,9 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const s
   if (adjust) adjust(engine_options);
   ARGENT_LET(std::unique_ptr<Engine> engine, Engine::open(path, engine_options));
   if (!load) return engine;
+  if (engine->memory().weights == WeightStorage::mapped && !engine_options.weights && engine_options.device == "cpu")
+    to_stderr("argent: weights are used where they lie in the file, which is slower: a copy of {:.2f} GB does not fit into the {:.2f} GB that are free\n",
+              engine->memory().file_bytes / 1e9, engine->memory().free_bytes / 1e9);
   const bool show = stderr_is_terminal() && engine->memory().weights_bytes > (512u << 20);
   const Status status = engine->load([&](const Progress& p) {
     if (show) to_stderr("\r{}: {:.1f} of {:.1f} GB", p.what, p.done / 1e9, p.total / 1e9), std::fflush(stderr);

@@ -23,6 +23,7 @@ struct ModelOptions {
   uint32_t ctx = 0;
   std::string cache_type = "f16";
   std::string activations = "native";
+  std::string weights = "auto";
   bool json = false;
 
   void add(CLI::App& app, bool computes);

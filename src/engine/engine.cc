@@ -13,8 +13,6 @@ constexpr uint64_t kReserve = 64ull << 20;
 // Sizes below it can be added to those of weights and arena.
 constexpr uint64_t kMaxKvBytes = 1ull << 62;
 
-bool needs_weights(const std::string& device) { return device != "null"; }
-
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(std::string_view device, const BackendOptions& options) {
@@ -39,9 +37,15 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const Engi
 }
 
 Status Engine::settle_memory() {
-  const KvLayout& layout = model_.kv;
-  memory_.free_bytes = backend_->caps().memory_free;
-  for (ValueId id = 0; id < model_.graph.values.size(); ++id)
+  const BackendCaps caps = backend_->caps();
+  memory_.free_bytes = caps.memory_free;
+  memory_.file_bytes = file_.tensor_bytes();
+  memory_.weights = options_.weights.value_or(caps.resident_weights ? WeightStorage::resident : WeightStorage::mapped);
+  const bool resident = memory_.weights == WeightStorage::resident;
+  if (options_.weights && !(resident ? caps.resident_weights : caps.mapped_weights))
+    return fail(Code::unsupported, "{} cannot keep weights {}", caps.name,
+                resident ? "in a copy of its own" : "in the file's mapping");
+  for (ValueId id = 0; resident && id < model_.graph.values.size(); ++id)
     if (model_.graph.value(id).kind == ValueKind::weight)
       memory_.weights_bytes += backend_->weight_bytes(model_.graph, id);
 
@@ -58,9 +62,18 @@ Status Engine::settle_memory() {
     }
   memory_.workspace_bytes = need_.arena_bytes;
 
-  // KV: blocks of each group for the sequences; the context shrinks, when it was not asked for, until it fits.
+  ARGENT_TRY(settle_kv());
+  if (options_.weights || memory_.fits() || !caps.mapped_weights) return {};
+  memory_.weights = WeightStorage::mapped;
+  memory_.weights_bytes = 0;
+  return settle_kv();
+}
+
+// Blocks of each layer group for the sequences; the context shrinks, when it was not asked for, until it fits.
+Status Engine::settle_kv() {
+  const KvLayout& layout = model_.kv;
   kv_config_ = {.block_tokens = kKvBlockTokens,
-                .max_step = tokens,
+                .max_step = options_.budget.max_tokens,
                 .rollback = 0,
                 .groups = {},
                 .prefix_cache = options_.prefix_cache};
@@ -102,7 +115,11 @@ Status Engine::load(const std::function<bool(const Progress&)>& progress) {
         file_.path(), memory_.total_bytes() / 1e9, memory_.weights_bytes / 1e9, n_ctx_, memory_.kv_bytes / 1e9,
         memory_.workspace_bytes / 1e9, memory_.free_bytes / 1e9,
         memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
-  if (needs_weights(options_.device)) ARGENT_TRY(backend_->load(model_.graph, progress));
+  ARGENT_TRY(backend_->load(model_.graph, memory_.weights, progress));
+  if (memory_.weights == WeightStorage::resident && memory_.weights_bytes) {
+    file_.drop_tensor_data();
+    for (Value& v : model_.graph.values) v.data = nullptr;
+  }
   ARGENT_TRY(backend_->allocate(model_.kv, need_));
   ARGENT_LET(kv::Cache cache, kv::Cache::create(kv_config_));
   cache_ = std::make_unique<kv::Cache>(std::move(cache));

@@ -21,6 +21,7 @@ struct EngineOptions {
   uint32_t n_ctx = 0;        // positions of one sequence; 0: the model's, at most 8,192, less when memory is short
   uint32_t n_sequences = 1;  // sequences of n_ctx positions that the KV pool holds at once
   Budget budget;
+  std::optional<WeightStorage> weights;  // none: resident where that fits into free memory, else mapped
   bool fuse = true;
   bool prefix_cache = true;
   std::vector<uint32_t> passes;  // sizes of a sequence's passes, the last repeating; empty: as the budget allows
@@ -28,7 +29,9 @@ struct EngineOptions {
 
 // The memory that a model takes, known before anything is allocated.
 struct MemoryReport {
-  uint64_t weights_bytes = 0;  // re-laid on the device
+  uint64_t weights_bytes = 0;  // resident on the device; 0 where they stay in the file's mapping
+  uint64_t file_bytes = 0;     // of the tensors in the file
+  WeightStorage weights = WeightStorage::resident;
   uint64_t kv_bytes = 0;
   uint64_t workspace_bytes = 0;  // the arena of the largest plan
   uint64_t free_bytes = 0;       // before loading; 0: unknown
@@ -115,6 +118,7 @@ class Engine {
 
   explicit Engine(gguf::File file) : file_(std::move(file)) {}
   Status settle_memory();
+  Status settle_kv();
   PlanKey key_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail) const;
   Result<Plan> make(const PlanKey& key, Stage stage) const;
   Result<PlanId> plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail);  // compiled, made on first use

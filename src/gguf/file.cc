@@ -178,4 +178,9 @@ std::optional<ShardName> ShardName::parse(std::string_view path) {
   return name;
 }
 
+void File::drop_tensor_data() {
+  for (Tensor& tensor : tensors_) tensor.data = nullptr;
+  for (size_t i = 0; i < maps_.size(); ++i) maps_[i].drop_from(size_t(shards_[i].data_offset));
+}
+
 }  // namespace argent::gguf

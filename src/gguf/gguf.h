@@ -86,6 +86,9 @@ class File {
   uint32_t alignment() const { return shards_.front().alignment; }
   std::span<const Shard> shards() const { return shards_; }  // at least one, in order
 
+  // Gives up the mapping of the tensors' data, once it lies elsewhere: their `data` is null from then on.
+  void drop_tensor_data();
+
   std::span<const Entry> entries() const { return entries_; }   // in the order of the file
   std::span<const Tensor> tensors() const { return tensors_; }  // in the order of the files' headers
   uint64_t tensor_bytes() const { return tensor_bytes_; }       // of all tensors, without padding

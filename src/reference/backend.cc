@@ -51,14 +51,14 @@ class ReferenceBackend final : public Backend {
     return {"reference",
             fmt::format("reference, {} threads, {} activations", pool_.n_threads(),
                         options_.activations == ActivationMode::native ? "native" : "f32"),
-            available_memory()};
+            available_memory(), false, true};
   }
   uint64_t weight_bytes(const Graph&, ValueId) const override { return 0; }
   uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const override {
     return n_blocks * (k_block(layer) + v_block(layer));
   }
 
-  Status load(const Graph& graph, const std::function<bool(const Progress&)>& progress) override;
+  Status load(const Graph& graph, WeightStorage storage, const std::function<bool(const Progress&)>& progress) override;
   Status allocate(const KvLayout& layout, const MemoryNeed& need) override;
   Result<PlanId> compile(Plan plan) override;
   Result<Ticket> run(PlanId plan, const Step& step) override;
@@ -113,7 +113,7 @@ class ReferenceBackend final : public Backend {
   std::vector<NodeTime> times_;
 };
 
-Status ReferenceBackend::load(const Graph& graph, const std::function<bool(const Progress&)>& progress) {
+Status ReferenceBackend::load(const Graph& graph, WeightStorage, const std::function<bool(const Progress&)>& progress) {
   uint64_t total = 0;
   for (const Value& v : graph.values) {
     if (v.kind != ValueKind::weight) continue;

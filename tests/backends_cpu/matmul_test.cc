@@ -76,7 +76,7 @@ void sweep(Format format, Activations kind) {
     }
     for (const uint32_t n_rows : kRows) {
       Guarded<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
-      pack_panels(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
+      pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
       const PackedMatrix weights = {format, n_rows, n_cols, packed.data()};
       for (const Isa isa : supported_isas()) {
         for (const uint32_t n_tokens : kTokens) {
@@ -118,7 +118,7 @@ TEST_P(EveryFormat, Q8IsNearTheExactProduct) {
   const uint32_t n_cols = 768, n_rows = kMaxRows, n_tokens = 3;
   const Case c(format, n_cols);
   std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
-  pack_panels(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
+  pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
   std::vector<float> w(n_cols);
   for (const Isa isa : supported_isas()) {
     const auto out = multiply(matmul_kernels(isa), Activations::q8, {format, n_rows, n_cols, packed.data()}, c.x.data(),
@@ -146,7 +146,7 @@ TEST_P(EveryFormat, PanelRangesWriteTheirRowsOnly) {
   const uint32_t n_cols = 256, n_rows = 33, n_tokens = 5;
   const Case c(format, n_cols);
   std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
-  pack_panels(format, c.rows.data(), n_rows, n_cols, 0, 3, packed.data());
+  pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, 3, packed.data());
   for (const Isa isa : supported_isas()) {
     const MatmulKernels& kernels = matmul_kernels(isa);
     const PackedMatrix weights = {format, n_rows, n_cols, packed.data()};
@@ -170,7 +170,7 @@ TEST_P(EveryFormat, HostileBytesGiveTheSameOutputsEverywhere) {
   const uint32_t n_cols = 768, n_rows = kMaxRows, n_tokens = 17;
   const Case c(format, n_cols, true);
   std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
-  pack_panels(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
+  pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
   for (const Activations kind : {Activations::q8, Activations::f32}) {
     if (kind == Activations::q8 && !quantized(format)) continue;
     std::vector<float> first;
@@ -200,7 +200,7 @@ TEST_P(EveryFormat, ExtremeQuantsAreExact) {
       if (format == Format::mxfp4) c.rows[b] = 127;
     }
     std::vector<uint8_t> packed(packed_bytes(format, 1, n_cols));
-    pack_panels(format, c.rows.data(), 1, n_cols, 0, 1, packed.data());
+    pack_kernels(Isa::baseline).pack(format, c.rows.data(), 1, n_cols, 0, 1, packed.data());
     for (const float value : {1.0f, -1.0f}) {
       const std::vector<float> x(n_cols, value);
       const std::vector<QuantGroup> acts(n_cols / kGroup, reference_group(x.data()));
@@ -269,7 +269,7 @@ TEST(Multiply, NotANumberReachesEveryOutputOfItsTokenOnly) {
     const uint32_t n_cols = 256, n_rows = 16, n_tokens = 4;
     Case c(format, n_cols);
     std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
-    pack_panels(format, c.rows.data(), n_rows, n_cols, 0, 1, packed.data());
+    pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, 1, packed.data());
     c.x[2 * n_cols + 100] = std::nanf("");
     for (const Isa isa : supported_isas()) {
       const auto out = multiply(matmul_kernels(isa), native_activations(format),

@@ -21,6 +21,19 @@ TEST_P(CpuOps, AgreeWithTheReference) {
   }
 }
 
+// Weights that stay in the file's layout.
+TEST_P(CpuOps, AgreeWithTheReferenceWhenMapped) {
+  const auto& [isa, mode, kv, n_threads] = GetParam();
+  if (n_threads != 3) GTEST_SKIP() << "three threads are enough";
+  BackendOptions options = backend_options(mode, kv, n_threads);
+  options.isa = isa;
+  if (!make_cpu_backend(options)) GTEST_SKIP() << "this machine does not run " << isa;
+  for (const Case& c : cases()) {
+    const Outcome outcome = run_case(c, options, make_cpu_backend, WeightStorage::mapped);
+    EXPECT_TRUE(outcome.passed()) << c.name << ": " << outcome.detail;
+  }
+}
+
 std::string name_of(const testing::TestParamInfo<Parameters>& info) {
   const auto& [isa, mode, kv, n_threads] = info.param;
   return fmt::format("{}_{}_{}_{}threads", isa, mode == ActivationMode::native ? "native" : "f32",

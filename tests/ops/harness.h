@@ -80,6 +80,7 @@ struct Setup {
   uint32_t n_vocab = Maker::kVocab;  // tokens of the steps are below it
   std::optional<SampleParams> sampling = {};
   bool fuse = false;
+  std::optional<WeightStorage> weights = {};  // none: resident where the backend has that
 };
 
 // A graph on a backend, with KV blocks in shuffled order.
@@ -92,7 +93,10 @@ class Runner {
     ARGENT_LET(r->backend_, make(options));
     r->graph_ = graph;
     r->setup_ = setup;
-    ARGENT_TRY(r->backend_->load(r->graph_, nullptr));
+    ARGENT_TRY(r->backend_->load(
+        r->graph_,
+        setup.weights.value_or(r->backend_->caps().resident_weights ? WeightStorage::resident : WeightStorage::mapped),
+        nullptr));
     const KernelTable* device = r->backend_.get();
     const KvLayout layout = kv_layout(r->graph_);
     MemoryNeed need{0, std::vector<uint32_t>(layout.windows.size(), kBlocks)};
@@ -219,8 +223,8 @@ inline std::optional<std::string> compare(const Seen& seen, const Seen& wanted, 
 }
 
 // One graph of a case: output k of the op, in place where it may be, or with its input kept alive.
-inline Outcome run_graph(const Case& c, const BackendOptions& options, const MakeBackend& make, size_t k,
-                         bool keep_input, bool* more) {
+inline Outcome run_graph(const Case& c, const BackendOptions& options, const MakeBackend& make,
+                         std::optional<WeightStorage> weights, size_t k, bool keep_input, bool* more) {
   Maker maker(17);
   Builder& b = maker.builder();
   ValueId out = c.build(maker, b);
@@ -242,10 +246,11 @@ inline Outcome run_graph(const Case& c, const BackendOptions& options, const Mak
   b.set_logits(out);
   const auto graph = b.finish();
   if (!graph) return {Outcome::wrong, graph.error().message};
-  const Setup setup{tail, maker.n_vocab(), c.sampling};
+  Setup setup{tail, maker.n_vocab(), c.sampling, false, weights};
   const auto tested = Runner::create(*graph, options, make, setup);
   if (!tested)
     return {tested.error().code == Code::unsupported ? Outcome::none : Outcome::wrong, tested.error().message};
+  setup.weights = std::nullopt;
   const auto wanted = Runner::create(*graph, options, make_poisoned_reference, setup);
   if (!wanted) return {Outcome::wrong, wanted.error().message};
 
@@ -264,14 +269,15 @@ inline Outcome run_graph(const Case& c, const BackendOptions& options, const Mak
   return outcome;
 }
 
-inline Outcome run_case(const Case& c, const BackendOptions& options, const MakeBackend& make) {
+inline Outcome run_case(const Case& c, const BackendOptions& options, const MakeBackend& make,
+                        std::optional<WeightStorage> weights = {}) {
   Outcome all;
   bool more = true;
   for (size_t k = 0; more; ++k) {
     more = false;
     for (const bool keep_input : {false, true}) {
       if (keep_input && c.sampling) continue;
-      Outcome one = run_graph(c, options, make, k, keep_input, &more);
+      Outcome one = run_graph(c, options, make, weights, k, keep_input, &more);
       one.worst = all.worst = std::max(all.worst, one.worst);
       if (one.state != Outcome::ok) return one;
     }

@@ -1,10 +1,10 @@
 // The CPU backend: weights in panels of 16 rows (matmul.h), KV in blocks of 32 positions (vector.h), plans as task
 // lists.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
-#include "backends/cpu/tasks.h"
+#include "backends/cpu/executor.h"
+#include "backends/cpu/load.h"
 #include "base/checked.h"
 #include "base/huge_pages.h"
 #include "base/system_memory.h"
@@ -31,15 +31,17 @@ Result<Isa> choose_isa(std::string_view name) {
 
 std::string_view isa_name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
 
-// Which weights a graph multiplies with (re-laid), and which it reads as vectors or tables (where they lie).
-std::vector<bool> multiplied(const Graph& graph) {
+// Which weights a graph uses as matrices (or tables of rows); the others are vectors.
+std::vector<bool> matrices(const Graph& graph) {
   std::vector<bool> result(graph.values.size(), false);
   for (const Node& node : graph.nodes) {
-    const size_t matrices = node.op == Op::matmul ? 1 : node.op == Op::qkv ? 3 : node.op == Op::glu ? 2 : 0;
-    for (size_t i = 1; i <= matrices; ++i) result[node.inputs[i]] = true;
+    const size_t n = node.op == Op::qkv ? 3 : node.op == Op::glu ? 2 : node.op == Op::matmul || node.op == Op::embed;
+    for (size_t i = 1; i <= n; ++i) result[node.inputs[i]] = true;
   }
   return result;
 }
+
+uint64_t resident_bytes(const Value& v) { return align_up(packed_bytes(v.format, v.n_rows, v.width), 64); }
 
 class CpuBackend final : public Backend {
  public:
@@ -48,6 +50,7 @@ class CpuBackend final : public Backend {
         isa_(isa),
         pool_({.n_threads = options.n_threads, .pin = false}),
         matmul_(matmul_kernels(isa)),
+        pack_(pack_kernels(isa)),
         vector_(vector_kernels(isa)) {}
 
   std::string device_name() const override { return "cpu"; }
@@ -76,14 +79,11 @@ class CpuBackend final : public Backend {
   BackendCaps caps() const override {
     return {"cpu",
             fmt::format("CPU, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s", isa_name(isa_)),
-            available_memory()};
+            available_memory(), true, true};
   }
 
   uint64_t weight_bytes(const Graph& graph, ValueId weight) const override {
-    const Value& v = graph.value(weight);
-    return v.kind == ValueKind::weight && multiplied(graph)[weight]
-               ? align_up(packed_bytes(v.format, v.n_rows, v.width), 64)
-               : 0;
+    return matrices(graph)[weight] ? resident_bytes(graph.value(weight)) : 0;
   }
 
   uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const override {
@@ -92,44 +92,33 @@ class CpuBackend final : public Backend {
            align_up(positions * layer.d_value * kv_element_bytes(options_.kv_v), 64);
   }
 
-  Status load(const Graph& graph, const std::function<bool(const Progress&)>& progress) override {
-    const std::vector<bool> packs = multiplied(graph);
-    packed_.assign(graph.values.size(), {});
+  Status load(const Graph& graph, WeightStorage storage,
+              const std::function<bool(const Progress&)>& progress) override {
+    const std::vector<bool> is_matrix = matrices(graph);
+    matrices_.assign(graph.values.size(), {});
     vectors_.assign(graph.values.size(), nullptr);
     copies_.clear();
+    std::vector<PackJob> jobs;
     uint64_t bytes = 0;
-    std::vector<ValueId> order;
     for (ValueId id = 0; id < graph.values.size(); ++id) {
       const Value& v = graph.value(id);
       if (v.kind != ValueKind::weight) continue;
-      if (packs[id]) {
-        order.push_back(id);
-        bytes += align_up(packed_bytes(v.format, v.n_rows, v.width), 64);
+      if (is_matrix[id]) {
+        matrices_[id] = {{v.format, v.n_rows, v.width, nullptr}, v.data};
+        jobs.push_back({&matrices_[id], bytes});
+        bytes += resident_bytes(v);
       } else if (v.format == Format::f32 && v.n_rows == 1) {
         copies_.emplace_back(v.width);  // aligned copies: a tensor may lie anywhere in its file
         std::memcpy(copies_.back().data(), v.data, uint64_t(v.width) * 4);
         vectors_[id] = copies_.back().data();
       }
     }
-    // The file is read once, in its order.
-    std::sort(order.begin(), order.end(),
-              [&](ValueId a, ValueId b) { return graph.value(a).data < graph.value(b).data; });
-    ARGENT_LET(weights_, HugePages::allocate(bytes));
-    uint64_t at = 0;
-    for (ValueId id : order) {
-      const Value& v = graph.value(id);
-      uint8_t* out = weights_.data() + at;
-      packed_[id] = {v.format, v.n_rows, v.width, out};
-      at += align_up(packed_bytes(v.format, v.n_rows, v.width), 64);
-      const uint32_t panels = n_panels(v.n_rows), chunk = cpu::chunk_panels(panels, pool_.n_threads());
-      pool_.run([&](uint32_t) {
-        for (uint64_t c = pool_.claim(); c * chunk < panels; c = pool_.claim())
-          pack_panels(v.format, v.data, v.n_rows, v.width, uint32_t(c) * chunk,
-                      std::min(chunk, panels - uint32_t(c) * chunk), out);
-      });
-      if (progress && !progress({"loading weights", at, bytes})) return fail(Code::cancelled, "loading was stopped");
+    if (storage == WeightStorage::mapped) {
+      if (progress && !progress({"weights", 0, 0})) return fail(Code::cancelled, "loading was stopped");
+      return {};
     }
-    return {};
+    ARGENT_LET(weights_, HugePages::allocate(bytes));
+    return pack_weights(jobs, weights_.data(), bytes, pack_, pool_, progress);
   }
 
   Status allocate(const KvLayout& layout, const MemoryNeed& need) override {
@@ -162,7 +151,7 @@ class CpuBackend final : public Backend {
       return fail(Code::internal, "cpu: the plan wants an arena of {} bytes, {} are there",
                   plan.arena_bytes.empty() ? 0 : plan.arena_bytes[0], arena_bytes_);
     auto list = std::make_unique<TaskList>();
-    ARGENT_LET(*list, make_tasks(std::move(plan), {packed_, vectors_, kv_, layout_, arena_.data(), pool_.n_threads(),
+    ARGENT_LET(*list, make_tasks(std::move(plan), {matrices_, vectors_, kv_, layout_, arena_.data(), pool_.n_threads(),
                                                    options_.activations, matmul_, vector_}));
     list->rules = step_rules(list->plan, layout_, group_blocks_, kKvBlockTokens);
     plans_.push_back(std::move(list));
@@ -176,16 +165,11 @@ class CpuBackend final : public Backend {
     resolve_tokens(step);
     const uint32_t n_tokens = uint32_t(step.tokens.size());
     const uint32_t n_outputs = list.plan.key.all_rows ? n_tokens : uint32_t(step.output_rows.size());
-    const Run run{step, pool_, matmul_, vector_, tokens_, last_sampled_, n_tokens, n_outputs};
+    const Run run{step, pool_, matmul_, pack_, vector_, tokens_, last_sampled_, n_tokens, n_outputs};
     if (profile_on_)
-      run_profiled(list, run);
+      execute_profiled(list, run, times_);
     else
-      pool_.run([&](uint32_t thread) {
-        for (const Task& task : list.tasks) {
-          if (task.barrier_before) pool_.barrier();
-          task.run(run, task, thread);
-        }
-      });
+      execute(list, run);
     result_ = {};
     const Graph& graph = list.plan.graph;
     if (list.logits) result_.logits = {list.logits, uint64_t(n_outputs) * graph.value(graph.logits).width};
@@ -235,30 +219,15 @@ class CpuBackend final : public Backend {
       if (token < 0) token = last_sampled_[uint32_t(~token)];
   }
 
-  void run_profiled(const TaskList& list, const Run& run) {
-    times_.clear();
-    pool_.run([&](uint32_t thread) {
-      auto start = std::chrono::steady_clock::now();
-      for (const Task& task : list.tasks) {
-        task.run(run, task, thread);
-        pool_.barrier();
-        if (thread != 0) continue;
-        const auto now = std::chrono::steady_clock::now();
-        times_.push_back(
-            {task.node, uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count())});
-        start = now;
-      }
-    });
-  }
-
   const BackendOptions options_;
   const Isa isa_;
   ThreadPool pool_;
   const MatmulKernels& matmul_;
+  const PackKernels& pack_;
   const VectorKernels& vector_;
   HugePages weights_, kv_memory_, arena_;
   uint64_t arena_bytes_ = 0;
-  std::vector<PackedMatrix> packed_;  // by value of the model's graph; plans only append values
+  std::vector<Matrix> matrices_;  // by value of the model's graph; plans only append values
   std::vector<const float*> vectors_;
   std::vector<std::vector<float>> copies_;
   KvLayout layout_;

@@ -207,13 +207,8 @@ template <Format F, class Element, int kMax>
 void multiply(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_end, const Element* acts,
               uint32_t n_tokens, float* out, uint64_t out_stride) {
   const uint32_t n_cols = weights.n_cols;
-  uint64_t panel_bytes, width;  // of one panel, of one token
-  if constexpr (native_activations(F) == Activations::f32) {
-    panel_bytes = uint64_t(n_cols) * Weights<F>::kColumnBytes;
-  } else {
-    panel_bytes = uint64_t(n_cols / kGroup / Weights<F>::kGroups) * Weights<F>::kBytes;
-  }
-  width = sizeof(Element) == sizeof(QuantGroup) ? n_cols / kGroup : n_cols;
+  const uint64_t panel_bytes = panel_size<F>(n_cols);
+  const uint64_t width = sizeof(Element) == sizeof(QuantGroup) ? n_cols / kGroup : n_cols;  // of one token
   uint64_t at_once = panel_bytes ? kPanelsBytes / panel_bytes : 1;
   if (at_once == 0) at_once = 1;
   for (uint64_t begin = panel_begin; begin < panel_end; begin += at_once) {

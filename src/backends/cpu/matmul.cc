@@ -1,7 +1,5 @@
 #include "backends/cpu/matmul.h"
 
-#include "base/cpu_features.h"
-
 namespace argent::cpu {
 
 namespace baseline {
@@ -12,26 +10,6 @@ extern const MatmulKernels kMatmulKernels;
 }
 namespace avx512 {
 extern const MatmulKernels kMatmulKernels;
-}
-
-bool isa_supported(Isa isa) {
-  const CpuFeatures& f = cpu_features();
-  const bool avx2 = f.avx2 && f.fma && f.f16c;
-  switch (isa) {
-    case Isa::baseline:
-      return true;
-    case Isa::avx2:
-      return avx2;
-    case Isa::avx512:
-      return avx2 && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq && f.avx512vnni && f.avx512vbmi;
-  }
-  return false;
-}
-
-Isa best_isa() {
-  for (const Isa isa : {Isa::avx512, Isa::avx2})
-    if (isa_supported(isa)) return isa;
-  return Isa::baseline;
 }
 
 const MatmulKernels& matmul_kernels(Isa isa) {

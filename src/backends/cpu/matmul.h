@@ -9,14 +9,11 @@
 #include <cstdint>
 
 #include "backends/cpu/activations.h"
+#include "backends/cpu/isa.h"
 #include "backends/cpu/pack.h"
 #include "quant/formats.h"
 
 namespace argent::cpu {
-
-// In order of preference. baseline runs on any x86-64 (SSE2, no FMA: products and sums are rounded one by one, so its
-// last bits differ from the others').
-enum class Isa : uint8_t { baseline, avx2, avx512 };
 
 // What the kernels of this format's weights multiply with unless asked for f32: q8 for quantized formats, f32 for
 // floats.
@@ -40,10 +37,6 @@ struct MatmulKernels {
                        uint32_t n_tokens, float* out, uint64_t out_stride);
 };
 
-// Whether this machine (processor and operating system) runs the kernels of `isa`.
-bool isa_supported(Isa isa);
-// The best ISA of this machine.
-Isa best_isa();
 // The kernels of a supported ISA.
 const MatmulKernels& matmul_kernels(Isa isa);
 

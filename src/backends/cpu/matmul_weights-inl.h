@@ -275,5 +275,14 @@ struct Weights<Format::bf16> {
   KERNEL_FN static F32 column(const uint8_t* p, int lane) { return load_bf16(p + 2 * lane); }
 };
 
+// Bytes of a panel, as panel_bytes.
+template <Format F>
+SIMD_FN constexpr uint64_t panel_size(uint32_t n_cols) {
+  if constexpr (native_activations(F) == Activations::f32)
+    return uint64_t(n_cols) * Weights<F>::kColumnBytes;
+  else
+    return uint64_t(n_cols / kGroup / Weights<F>::kGroups) * Weights<F>::kBytes;
+}
+
 }  // namespace
 }  // namespace argent::cpu::ARGENT_ISA

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backends/cpu/isa.h"
 #include "quant/formats.h"
 
 namespace argent::cpu {
@@ -25,10 +26,17 @@ inline uint64_t packed_bytes(Format format, uint32_t n_rows, uint32_t n_cols) {
   return n_panels(n_rows) * panel_bytes(format, n_cols);
 }
 
-// Packs panels [first_panel, first_panel + count) of the matrix whose rows lie at `rows` in the file's layout, to their
-// places in `packed` (the whole matrix's packed_bytes()). Reads only rows < n_rows; missing rows of the last panel
-// become zeros. Threads may pack disjoint ranges at once.
-void pack_panels(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel,
-                 uint32_t count, uint8_t* packed);
+struct PackKernels {
+  // Packs panels [first_panel, first_panel + count) of the matrix whose rows lie at `rows` in the file's layout to
+  // `out` (count * panel_bytes). Reads only rows < n_rows; missing rows of the last panel become zeros. Threads may
+  // pack disjoint ranges at once.
+  void (*pack)(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel,
+               uint32_t count, uint8_t* out);
+  // Row `row` as n_cols floats, as decode_row gives it.
+  void (*unpack_row)(const PackedMatrix& weights, uint32_t row, float* out);
+};
+
+// The kernels of a supported ISA.
+const PackKernels& pack_kernels(Isa isa);
 
 }  // namespace argent::cpu

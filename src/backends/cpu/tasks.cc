@@ -12,11 +12,12 @@
 
 namespace argent::cpu {
 
+void run_prepare(const Run& run, const Task& task, uint32_t thread);
 void run_products(const Run& run, const Task& task, uint32_t thread);
 void run_glu(const Run& run, const Task& task, uint32_t thread);
 void run_attention(const Run& run, const Task& task, uint32_t thread);
-uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
-                            ActivationMode mode);
+ProductsMemory products_memory(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
+                               ActivationMode mode);
 uint64_t attention_workspace(const Node& node, uint32_t n_threads);
 
 namespace {
@@ -24,18 +25,21 @@ namespace {
 // Calls body(row) for the rows of this thread's share.
 template <class Body>
 void each_row(const Run& run, const Task& task, uint32_t thread, Body body) {
-  const ThreadPool::Range rows = run.pool.share(run.count(task.rows), thread);
+  const ThreadPool::Range rows = run.share(task.rows, thread);
   for (uint32_t r = rows.begin; r < rows.end; ++r) body(r);
 }
 
 float* row(float* base, uint64_t r, uint32_t width) { return base + r * width; }
 
 void run_embed(const Run& run, const Task& task, uint32_t thread) {
-  const Value& table = *task.table;
-  const uint64_t bytes = row_bytes(table.format, table.width);
+  const PackedMatrix& table = task.table->packed;
+  const uint64_t bytes = row_bytes(table.format, table.n_cols);
   each_row(run, task, thread, [&](uint32_t r) {
-    decode_row(table.format, table.data + uint64_t(run.token_ids[r]) * bytes, row(task.out[0], r, table.width),
-               table.width);
+    float* out = row(task.out[0], r, table.n_cols);
+    if (task.table->rows)
+      decode_row(table.format, task.table->rows + uint64_t(run.token_ids[r]) * bytes, out, table.n_cols);
+    else
+      run.pack.unpack_row(table, uint32_t(run.token_ids[r]), out);
   });
 }
 
@@ -188,71 +192,71 @@ void run_draw(const Run& run, const Task& task, uint32_t thread) {
 
 struct OpTask {
   void (*run)(const Run&, const Task&, uint32_t);
-  bool row_local;
+  Sharing sharing;
 };
 
 OpTask op_task(Op op) {
   switch (op) {
     case Op::embed:
-      return {run_embed, true};
+      return {run_embed, Sharing::rows};
     case Op::matmul:
     case Op::qkv:
-      return {run_products, false};
+      return {run_products, Sharing::free};
     case Op::glu:
-      return {run_glu, false};
+      return {run_glu, Sharing::free};
     case Op::add_bias:
-      return {run_row_vector<&VectorKernels::add>, true};
+      return {run_row_vector<&VectorKernels::add>, Sharing::rows};
     case Op::mul_row:
-      return {run_row_vector<&VectorKernels::mul>, true};
+      return {run_row_vector<&VectorKernels::mul>, Sharing::rows};
     case Op::add:
-      return {run_binary<&VectorKernels::add>, true};
+      return {run_binary<&VectorKernels::add>, Sharing::rows};
     case Op::mul:
-      return {run_binary<&VectorKernels::mul>, true};
+      return {run_binary<&VectorKernels::mul>, Sharing::rows};
     case Op::scale:
-      return {run_scale, true};
+      return {run_scale, Sharing::rows};
     case Op::rms_norm:
     case Op::norm_mul:
-      return {run_norm, true};
+      return {run_norm, Sharing::rows};
     case Op::silu:
-      return {run_unary<&VectorKernels::silu>, true};
+      return {run_unary<&VectorKernels::silu>, Sharing::rows};
     case Op::gelu:
-      return {run_unary<&VectorKernels::gelu>, true};
+      return {run_unary<&VectorKernels::gelu>, Sharing::rows};
     case Op::sigmoid:
-      return {run_unary<&VectorKernels::sigmoid>, true};
+      return {run_unary<&VectorKernels::sigmoid>, Sharing::rows};
     case Op::softcap:
-      return {run_softcap, true};
+      return {run_softcap, Sharing::rows};
     case Op::rope_table:
-      return {run_rope_table, true};
+      return {run_rope_table, Sharing::rows};
     case Op::rope:
-      return {run_rope, true};
+      return {run_rope, Sharing::rows};
     case Op::kv_store:
-      return {run_kv_store, true};
+      return {run_kv_store, Sharing::rows};
     case Op::attention:
-      return {run_attention, false};
+      return {run_attention, Sharing::free};
     case Op::gather_rows:
-      return {run_gather, false};
+      return {run_gather, Sharing::gather};
     case Op::copy:
-      return {run_copy, true};
+      return {run_copy, Sharing::rows};
     case Op::penalize:
-      return {run_penalize, true};
+      return {run_penalize, Sharing::rows};
     case Op::argmax:
-      return {run_argmax, true};
+      return {run_argmax, Sharing::rows};
     case Op::top_k:
-      return {run_top_k, true};
+      return {run_top_k, Sharing::rows};
     case Op::top_p:
-      return {run_filter<sample::top_p>, true};
+      return {run_filter<sample::top_p>, Sharing::rows};
     case Op::min_p:
-      return {run_filter<sample::min_p>, true};
+      return {run_filter<sample::min_p>, Sharing::rows};
     case Op::temperature:
-      return {run_filter<sample::temperature>, true};
+      return {run_filter<sample::temperature>, Sharing::rows};
     case Op::draw:
-      return {run_draw, true};
+      return {run_draw, Sharing::rows};
     case Op::add_norm_mul:
-      return {run_add_norm_mul, true};
+      return {run_add_norm_mul, Sharing::rows};
     case Op::norm_mul_add:
-      return {run_norm_mul_add, true};
+      return {run_norm_mul_add, Sharing::rows};
   }
-  return {nullptr, false};
+  return {nullptr, Sharing::free};
 }
 
 // Memory that a task of a chain touches, row by row.
@@ -267,8 +271,9 @@ struct Touched {
   }
 };
 
-// A barrier stands before a task unless it and all tasks since the last barrier work on the same rows of the same kind,
-// and writes nothing where another row of theirs lies (dead values' storage is given to new ones).
+// Where rows are shared out, a barrier stands before a task unless it and all tasks since the last barrier work on the
+// same rows of the same kind, and it writes nothing where another row of theirs lies (dead values' storage is given to
+// new ones).
 void schedule(const Plan& plan, std::vector<Task>& tasks) {
   std::vector<Touched> chain;
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -282,8 +287,12 @@ void schedule(const Plan& plan, std::vector<Task>& tasks) {
     size_t k = 0;
     for (ValueId id : node.inputs)
       if (plan.graph.value(id).kind == ValueKind::activation) reads.push_back(touched(id, task.in[k++]));
-    for (size_t o = 0; o < node.outputs.size() && o < 2; ++o) writes.push_back(touched(node.outputs[o], task.out[o]));
-    bool clash = i == 0 || !task.row_local || !tasks[i - 1].row_local || task.rows != tasks[i - 1].rows;
+    if (task.run == run_prepare)
+      writes.push_back({reinterpret_cast<const float*>(task.workspace), 0, task.workspace_bytes});
+    else
+      for (size_t o = 0; o < node.outputs.size() && o < 2; ++o) writes.push_back(touched(node.outputs[o], task.out[o]));
+    bool clash = i == 0 || task.sharing != Sharing::rows || tasks[i - 1].sharing != Sharing::rows ||
+                 task.rows != tasks[i - 1].rows;
     for (const Touched& w : writes)
       for (const Touched& c : chain) clash = clash || (w.overlaps(c) && !(w == c));
     task.barrier_before = i > 0 && clash;
@@ -300,7 +309,7 @@ uint32_t chunk_panels(uint32_t n_panels, uint32_t n_threads) { return std::max(1
 uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
                          ActivationMode mode) {
   if (node.op == Op::matmul || node.op == Op::qkv || node.op == Op::glu)
-    return products_workspace(graph, node, n_rows, n_threads, mode);
+    return products_memory(graph, node, n_rows, n_threads, mode).bytes;
   if (node.op == Op::attention) return attention_workspace(node, n_threads);
   return 0;
 }
@@ -319,11 +328,13 @@ Result<TaskList> make_tasks(Plan plan, const Resources& res) {
     if (!op.run) return fail(Code::internal, "cpu: no task for {}", info(node.op).name);
     Task task;
     task.run = op.run;
-    task.row_local = op.row_local;
+    task.sharing = op.sharing;
     task.node = n;
     task.attrs = &node.attrs;
     task.width = graph.value(node.inputs[0]).width;
     task.rows = graph.value(node.outputs.empty() ? node.inputs[0] : node.outputs[0]).rows;
+    const uint32_t max_rows = list.plan.max_rows(task.rows);
+    task.workspace_bytes = workspace_bytes(graph, node, max_rows, res.n_threads, res.mode);
     if (list.plan.workspace[n] != Plan::kNoOffset) task.workspace = res.arena + list.plan.workspace[n];
     size_t inputs = 0;
     for (ValueId id : node.inputs) {
@@ -331,9 +342,9 @@ Result<TaskList> make_tasks(Plan plan, const Resources& res) {
       if (v.kind == ValueKind::activation)
         task.in[inputs++] = place(id);
       else if (v.kind == ValueKind::weight && node.op == Op::embed)
-        task.table = &v;
-      else if (v.kind == ValueKind::weight && res.packed[id].data)
-        task.products[task.n_products++].weights = &res.packed[id];
+        task.table = &res.matrices[id];
+      else if (v.kind == ValueKind::weight && res.matrices[id].packed.n_rows)
+        task.products[task.n_products++].weights = &res.matrices[id];
       else if (v.kind == ValueKind::weight && node.op != Op::qkv)
         task.vector = res.vectors[id], task.vector_width = v.width;
       else if (v.kind == ValueKind::state)
@@ -342,18 +353,28 @@ Result<TaskList> make_tasks(Plan plan, const Resources& res) {
     for (size_t k = 0; k < node.outputs.size() && k < 2; ++k) task.out[k] = place(node.outputs[k]);
     for (uint32_t k = 0; k < task.n_products; ++k) {
       Product& p = task.products[k];
-      p.chunk_panels = chunk_panels(n_panels(p.weights->n_rows), res.n_threads);
+      p.chunk_panels = chunk_panels(n_panels(p.weights->packed.n_rows), res.n_threads);
       if (node.op != Op::glu) p.out = place(node.outputs[k]);
       if (node.op == Op::qkv && node.inputs.size() == 7) p.bias = res.vectors[node.inputs[4 + k]];
-      const bool q8 = res.mode == ActivationMode::native && native_activations(p.weights->format) == Activations::q8;
+      const bool q8 =
+          res.mode == ActivationMode::native && native_activations(p.weights->packed.format) == Activations::q8;
       (q8 ? task.use_q8 : task.use_f32) = true;
+    }
+    if (task.n_products) {
+      const ProductsMemory memory = products_memory(graph, node, max_rows, res.n_threads, res.mode);
+      task.panels = task.workspace + memory.panels_at;
+      task.panel_bytes = memory.panel_bytes;
+      if (node.op == Op::glu) task.products[1].out = reinterpret_cast<float*>(task.workspace + memory.up_at);
     }
     if (node.op == Op::glu) {
       task.products[0].out = place(node.outputs[0]);
-      const uint64_t up = uint64_t(list.plan.max_rows(task.rows)) * graph.value(node.outputs[0]).width * 4;
-      const uint64_t all = workspace_bytes(graph, node, list.plan.max_rows(task.rows), res.n_threads, res.mode);
-      task.products[1].out = reinterpret_cast<float*>(task.workspace + (all - (up + 63) / 64 * 64));
       task.activate = node.attrs.act == Activation::silu ? res.vector.silu_mul : res.vector.gelu_mul;
+    }
+    if (task.n_products) {
+      Task prepare = task;
+      prepare.run = run_prepare;
+      prepare.sharing = Sharing::rows;
+      list.tasks.push_back(prepare);
     }
     list.tasks.push_back(task);
   }

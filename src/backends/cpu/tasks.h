@@ -1,5 +1,5 @@
-// How the CPU backend runs a plan: each node becomes a task with its pointers resolved; one parallel region of the
-// thread pool walks all tasks, with a barrier only where a task reads rows that another thread made.
+// How the CPU backend runs a plan: each node becomes one or two tasks with their pointers resolved; one parallel region
+// of the thread pool walks all tasks (executor.h).
 #pragma once
 
 #include <vector>
@@ -14,30 +14,50 @@ namespace argent::cpu {
 
 struct Run;
 
+// A weight matrix: in panels, or where it lies in the file (`rows`), panels being made of it when they are needed.
+struct Matrix {
+  PackedMatrix packed{};
+  const uint8_t* rows = nullptr;
+};
+
 // One matrix of a product: where its rows go.
 struct Product {
-  const PackedMatrix* weights = nullptr;
+  const Matrix* weights = nullptr;
   const float* bias = nullptr;  // added to each row, or null
   float* out = nullptr;
   uint32_t chunk_panels = 1;  // panels that a thread claims at once
 };
 
+// How threads divide a task.
+enum class Sharing : uint8_t {
+  rows,    // each reads and writes the rows of its own share only
+  gather,  // each writes the rows of its own share, and reads any
+  free,    // as the task does it itself: chunks that threads claim, barriers of its own
+};
+
+// In place of a thread's number: that thread works alone, on all rows.
+inline constexpr uint32_t kAlone = UINT32_MAX;
+
 struct Task {
+  // By each thread with its number; where the sharing is by rows, perhaps by one thread with kAlone instead.
   void (*run)(const Run& run, const Task& task, uint32_t thread) = nullptr;
   uint32_t node = 0;
   const Attrs* attrs = nullptr;
-  Rows rows = Rows::tokens;    // of the result
-  bool row_local = false;      // a thread reads and writes the rows of its own share only
-  bool barrier_before = true;  // set by schedule()
+  Rows rows = Rows::tokens;  // of the result
+  Sharing sharing = Sharing::free;
+  bool barrier_before = true;  // set by schedule(), for rows that are shared out
   uint32_t width = 0;          // of the first input
   float *in[3] = {}, *out[2] = {};
   const float* vector = nullptr;  // norm weight or other F32 vector
   uint32_t vector_width = 0;
-  const Value* table = nullptr;  // embedding matrix, in the file's layout
+  const Matrix* table = nullptr;  // embedding matrix
   Product products[3];
   uint32_t n_products = 0;
   bool use_q8 = false, use_f32 = false;  // which activations the products want
   uint8_t* workspace = nullptr;
+  uint64_t workspace_bytes = 0;
+  uint8_t* panels = nullptr;  // in the workspace: a panel of mapped weights a thread
+  uint64_t panel_bytes = 0;
   const KvLayer* kv = nullptr;
   uint32_t group = 0;                                                        // layer group of kv
   void (*activate)(const float*, const float*, float*, uint64_t) = nullptr;  // glu
@@ -56,24 +76,26 @@ struct Run {
   const Step& step;
   ThreadPool& pool;
   const MatmulKernels& matmul;
+  const PackKernels& pack;
   const VectorKernels& vector;
   const std::vector<int32_t>& token_ids;  // of the step, sampled ones resolved
   const std::vector<int32_t>& slots;      // what each slot sampled last
   uint32_t n_tokens, n_outputs;
 
   uint32_t count(Rows rows) const { return rows == Rows::tokens ? n_tokens : n_outputs; }
+  // The rows that fall to a thread.
+  ThreadPool::Range share(Rows rows, uint32_t thread) const {
+    return thread == kAlone ? ThreadPool::Range{0, count(rows)} : pool.share(count(rows), thread);
+  }
   // The token row behind a row: logits rows name theirs.
   uint32_t token_row(Rows rows, uint32_t row) const {
     return rows == Rows::outputs ? uint32_t(step.output_rows[row]) : row;
   }
 };
 
-// A matrix product on few rows prepares its activations once a thread, which costs less than a barrier.
-inline constexpr uint32_t kPrivateRows = 2;
-
 // What tasks.cc needs from the backend to resolve a node.
 struct Resources {
-  const std::vector<PackedMatrix>& packed;   // by value
+  const std::vector<Matrix>& matrices;       // by value
   const std::vector<const float*>& vectors;  // by value
   const std::vector<KvLayer>& kv;            // by layer
   const KvLayout& layout;
@@ -82,6 +104,11 @@ struct Resources {
   ActivationMode mode;
   const MatmulKernels& matmul;
   const VectorKernels& vector;
+};
+
+// The workspace of a matrix product: the prepared activations, a panel a thread, and for glu the second result.
+struct ProductsMemory {
+  uint64_t panels_at = 0, panel_bytes = 0, up_at = 0, bytes = 0;
 };
 
 // Scratch of a node for up to n_rows rows.

@@ -1,4 +1,5 @@
-// Tasks of matrix products: activations are prepared once for all matrices of a node, then threads claim panels.
+// Tasks of matrix products: activations are prepared once for all matrices of a node (a task of its own, which
+// neighbours of the same rows may join), then threads claim panels.
 #include <algorithm>
 
 #include "backends/cpu/tasks.h"
@@ -8,44 +9,43 @@ namespace argent::cpu {
 namespace {
 
 struct Prepared {
-  const QuantGroup* q8 = nullptr;
-  const float* f32 = nullptr;
+  QuantGroup* q8;
+  float* f32;
 };
 
 uint64_t prepared_bytes(Activations kind, uint32_t width, uint32_t rows) {
   return align_up(activation_bytes(kind, width, rows), 64);
 }
 
-Prepared prepare(const Run& run, const Task& task, uint32_t thread) {
-  const uint32_t n = run.count(task.rows), width = task.width;
-  uint8_t* at = task.workspace;
-  const uint64_t one = (task.use_q8 ? prepared_bytes(Activations::q8, width, n) : 0) +
-                       (task.use_f32 ? prepared_bytes(Activations::f32, width, n) : 0);
-  const bool own = n <= kPrivateRows;
-  if (own) at += thread * one;
-  Prepared p;
-  auto* q8 = reinterpret_cast<QuantGroup*>(at);
-  auto* f32 = reinterpret_cast<float*>(at + (task.use_q8 ? prepared_bytes(Activations::q8, width, n) : 0));
-  // Few rows: each thread makes its own copy. Many: rows are shared out, and a barrier follows.
-  const ThreadPool::Range rows = own ? ThreadPool::Range{0, n} : run.pool.share(n, thread);
-  const ActivationPart part{width, n, rows.begin, rows.end, 0, width};
-  if (rows.begin < rows.end) {
-    if (task.use_q8) run.matmul.prepare_q8(part, task.in[0] + uint64_t(rows.begin) * width, width, q8);
-    if (task.use_f32) run.matmul.prepare_f32(part, task.in[0] + uint64_t(rows.begin) * width, width, f32);
-  }
-  if (!own) run.pool.barrier();
-  p.q8 = q8;
-  p.f32 = f32;
-  return p;
+Prepared prepared(const Run& run, const Task& task) {
+  const uint64_t q8 = task.use_q8 ? prepared_bytes(Activations::q8, task.width, run.count(task.rows)) : 0;
+  return {reinterpret_cast<QuantGroup*>(task.workspace), reinterpret_cast<float*>(task.workspace + q8)};
 }
 
-void multiply(const Run& run, const Task& task, const Product& p, const Prepared& acts, uint32_t begin, uint32_t end) {
-  const uint32_t n = run.count(task.rows), width = p.weights->n_rows;
-  const bool q8 = task.use_q8 && (!task.use_f32 || native_activations(p.weights->format) == Activations::q8);
-  if (q8)
-    run.matmul.multiply_q8(*p.weights, begin, end, acts.q8, n, p.out, width);
+void multiply_panels(const Run& run, const Task& task, const PackedMatrix& m, const Prepared& acts, uint32_t begin,
+                     uint32_t end, float* out, uint64_t out_stride) {
+  const uint32_t n = run.count(task.rows);
+  if (task.use_q8 && native_activations(m.format) == Activations::q8)
+    run.matmul.multiply_q8(m, begin, end, acts.q8, n, out, out_stride);
   else
-    run.matmul.multiply_f32(*p.weights, begin, end, acts.f32, n, p.out, width);
+    run.matmul.multiply_f32(m, begin, end, acts.f32, n, out, out_stride);
+}
+
+void multiply(const Run& run, const Task& task, const Product& p, const Prepared& acts, uint32_t begin, uint32_t end,
+              uint32_t thread) {
+  const PackedMatrix& m = p.weights->packed;
+  const uint32_t n = run.count(task.rows), width = m.n_rows;
+  if (m.data) {
+    multiply_panels(run, task, m, acts, begin, end, p.out, width);
+  } else {
+    uint8_t* panel = task.panels + thread * task.panel_bytes;
+    for (uint32_t i = begin; i < end; ++i) {
+      const uint32_t row = i * kPanelRows;
+      run.pack.pack(m.format, p.weights->rows, m.n_rows, m.n_cols, i, 1, panel);
+      multiply_panels(run, task, {m.format, std::min(kPanelRows, m.n_rows - row), m.n_cols, panel}, acts, 0, 1,
+                      p.out + row, width);
+    }
+  }
   if (!p.bias) return;
   const uint32_t first = begin * kPanelRows, last = std::min(end * kPanelRows, width);
   for (uint32_t r = 0; r < n; ++r) {
@@ -56,31 +56,44 @@ void multiply(const Run& run, const Task& task, const Product& p, const Prepared
 
 }  // namespace
 
+// A thread's rows of the input, as the kernels of the node's matrices want them.
+void run_prepare(const Run& run, const Task& task, uint32_t thread) {
+  const ThreadPool::Range rows = run.share(task.rows, thread);
+  if (rows.begin == rows.end) return;
+  const Prepared to = prepared(run, task);
+  const float* x = task.in[0] + uint64_t(rows.begin) * task.width;
+  const ActivationPart part{task.width, run.count(task.rows), rows.begin, rows.end, 0, task.width};
+  if (task.use_q8) run.matmul.prepare_q8(part, x, task.width, to.q8);
+  if (task.use_f32) run.matmul.prepare_f32(part, x, task.width, to.f32);
+}
+
 void run_products(const Run& run, const Task& task, uint32_t thread) {
-  const Prepared acts = prepare(run, task, thread);
+  const Prepared acts = prepared(run, task);
   uint32_t claims[3] = {}, total = 0;
   for (uint32_t i = 0; i < task.n_products; ++i) {
     const Product& p = task.products[i];
-    claims[i] = (n_panels(p.weights->n_rows) + p.chunk_panels - 1) / p.chunk_panels;
+    claims[i] = (n_panels(p.weights->packed.n_rows) + p.chunk_panels - 1) / p.chunk_panels;
     total += claims[i];
   }
   for (uint32_t c = run.pool.claim(); c < total; c = run.pool.claim()) {
     uint32_t i = 0;
     while (c >= claims[i]) c -= claims[i++];
     const Product& p = task.products[i];
-    multiply(run, task, p, acts, c * p.chunk_panels, std::min((c + 1) * p.chunk_panels, n_panels(p.weights->n_rows)));
+    multiply(run, task, p, acts, c * p.chunk_panels,
+             std::min((c + 1) * p.chunk_panels, n_panels(p.weights->packed.n_rows)), thread);
   }
 }
 
 // act(gate) * up: a claim computes the same rows of both matrices, then joins them.
 void run_glu(const Run& run, const Task& task, uint32_t thread) {
-  const Prepared acts = prepare(run, task, thread);
+  const Prepared acts = prepared(run, task);
   const Product &gate = task.products[0], &up = task.products[1];
-  const uint32_t panels = n_panels(gate.weights->n_rows), width = gate.weights->n_rows, n = run.count(task.rows);
+  const uint32_t panels = n_panels(gate.weights->packed.n_rows), width = gate.weights->packed.n_rows,
+                 n = run.count(task.rows);
   for (uint32_t c = run.pool.claim(); uint64_t(c) * gate.chunk_panels < panels; c = run.pool.claim()) {
     const uint32_t begin = c * gate.chunk_panels, end = std::min(begin + gate.chunk_panels, panels);
-    multiply(run, task, gate, acts, begin, end);
-    multiply(run, task, up, acts, begin, end);
+    multiply(run, task, gate, acts, begin, end, thread);
+    multiply(run, task, up, acts, begin, end, thread);
     const uint32_t first = begin * kPanelRows, last = std::min(end * kPanelRows, width);
     for (uint32_t r = 0; r < n; ++r) {
       float* y = gate.out + uint64_t(r) * width + first;
@@ -89,24 +102,24 @@ void run_glu(const Run& run, const Task& task, uint32_t thread) {
   }
 }
 
-uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
-                            ActivationMode mode) {
+ProductsMemory products_memory(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
+                               ActivationMode mode) {
   const uint32_t width = graph.value(node.inputs[0]).width;
   bool q8 = false, f32 = false;
+  ProductsMemory memory;
   const size_t matrices = node.op == Op::qkv ? 3 : node.op == Op::glu ? 2 : 1;
   for (size_t i = 1; i <= matrices; ++i) {
     const Value& v = graph.value(node.inputs[i]);
     const bool as_q8 = mode == ActivationMode::native && native_activations(v.format) == Activations::q8;
     (as_q8 ? q8 : f32) = true;
+    memory.panel_bytes = std::max(memory.panel_bytes, align_up(panel_bytes(v.format, v.width), 64));
   }
-  const auto bytes = [&](uint32_t rows) {
-    return (q8 ? prepared_bytes(Activations::q8, width, rows) : 0) +
-           (f32 ? prepared_bytes(Activations::f32, width, rows) : 0);
-  };
-  const uint64_t shared = bytes(n_rows), own = n_threads * bytes(std::min(n_rows, kPrivateRows));
-  uint64_t up = 0;  // glu: the second matrix' result
-  if (node.op == Op::glu) up = align_up(uint64_t(n_rows) * graph.value(node.outputs[0]).width * 4, 64);
-  return std::max(shared, own) + up;
+  memory.panels_at = (q8 ? prepared_bytes(Activations::q8, width, n_rows) : 0) +
+                     (f32 ? prepared_bytes(Activations::f32, width, n_rows) : 0);
+  memory.up_at = memory.panels_at + n_threads * memory.panel_bytes;
+  memory.bytes = memory.up_at;
+  if (node.op == Op::glu) memory.bytes += align_up(uint64_t(n_rows) * graph.value(node.outputs[0]).width * 4, 64);
+  return memory;
 }
 
 }  // namespace argent::cpu

@@ -15,14 +15,14 @@ class Null final : public NullBackend {
 
   std::string device_name() const override { return "null"; }
   Kernel find(const Graph&, const Node&) const override { return {true, {}}; }
-  BackendCaps caps() const override { return {"null", "null, computes nothing", memory_}; }
+  BackendCaps caps() const override { return {"null", "null, computes nothing", memory_, true, false}; }
   uint64_t weight_bytes(const Graph&, ValueId) const override { return 0; }
   uint64_t kv_bytes(const KvSpec& l, uint32_t n_blocks) const override {
     return uint64_t(n_blocks) * kKvBlockTokens * l.n_head_kv *
            (l.d_head * kv_element_bytes(options_.kv_k) + l.d_value * kv_element_bytes(options_.kv_v));
   }
 
-  Status load(const Graph&, const std::function<bool(const Progress&)>& progress) override {
+  Status load(const Graph&, WeightStorage, const std::function<bool(const Progress&)>& progress) override {
     ++counters_.loads;
     if (progress && !progress({"weights", 0, 0})) return fail(Code::cancelled, "loading was cancelled");
     return {};

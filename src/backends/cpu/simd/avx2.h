@@ -13,6 +13,19 @@ using I32 = __m256i;
 typedef uint32_t U32Lanes __attribute__((vector_size(32)));
 
 SIMD_FN I32 load_i32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+SIMD_FN void store_i32(void* p, I32 a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a); }
+SIMD_FN void transpose_words(const uint8_t* const* rows, uint32_t offset, I32 (&w)[4]) {
+  I32 z[4];  // lane 4q + i of z[k]: word i of row 4q + k
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    const auto four = [&](int row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset)); };
+    z[k] = _mm256_inserti128_si256(_mm256_castsi128_si256(four(k)), four(4 + k), 1);
+  }
+  const I32 a = _mm256_unpacklo_epi32(z[0], z[1]), b = _mm256_unpackhi_epi32(z[0], z[1]);
+  const I32 c = _mm256_unpacklo_epi32(z[2], z[3]), d = _mm256_unpackhi_epi32(z[2], z[3]);
+  w[0] = _mm256_unpacklo_epi64(a, c), w[1] = _mm256_unpackhi_epi64(a, c);
+  w[2] = _mm256_unpacklo_epi64(b, d), w[3] = _mm256_unpackhi_epi64(b, d);
+}
 SIMD_FN I32 set_i32(uint32_t x) { return _mm256_set1_epi32(int(x)); }
 SIMD_FN I32 and_i32(I32 a, I32 b) { return _mm256_and_si256(a, b); }
 SIMD_FN I32 or_and(I32 a, I32 b, I32 mask) { return _mm256_or_si256(a, _mm256_and_si256(b, mask)); }

@@ -14,6 +14,22 @@ using I32 = __m512i;
 typedef uint32_t U32Lanes __attribute__((vector_size(64)));
 
 SIMD_FN I32 load_i32(const void* p) { return _mm512_loadu_si512(p); }
+SIMD_FN void store_i32(void* p, I32 a) { _mm512_storeu_si512(p, a); }
+SIMD_FN void transpose_words(const uint8_t* const* rows, uint32_t offset, I32 (&w)[4]) {
+  I32 z[4];  // lane 4q + i of z[k]: word i of row 4q + k
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    const auto four = [&](int row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset)); };
+    z[k] = _mm512_castsi128_si512(four(k));
+    z[k] = _mm512_inserti32x4(z[k], four(4 + k), 1);
+    z[k] = _mm512_inserti32x4(z[k], four(8 + k), 2);
+    z[k] = _mm512_inserti32x4(z[k], four(12 + k), 3);
+  }
+  const I32 a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
+  const I32 c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
+  w[0] = _mm512_unpacklo_epi64(a, c), w[1] = _mm512_unpackhi_epi64(a, c);
+  w[2] = _mm512_unpacklo_epi64(b, d), w[3] = _mm512_unpackhi_epi64(b, d);
+}
 SIMD_FN I32 set_i32(uint32_t x) { return _mm512_set1_epi32(int(x)); }
 SIMD_FN I32 and_i32(I32 a, I32 b) { return _mm512_and_si512(a, b); }
 SIMD_FN I32 or_and(I32 a, I32 b, I32 mask) { return _mm512_ternarylogic_epi32(a, b, mask, 0xf8); }

@@ -13,6 +13,16 @@ using I32 = __m128i;
 typedef uint32_t U32Lanes __attribute__((vector_size(16)));
 
 SIMD_FN I32 load_i32(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+SIMD_FN void store_i32(void* p, I32 a) { _mm_storeu_si128(static_cast<__m128i*>(p), a); }
+SIMD_FN void transpose_words(const uint8_t* const* rows, uint32_t offset, I32 (&w)[4]) {
+  I32 z[4];  // lane i of z[k]: word i of row k
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) z[k] = load_i32(rows[k] + offset);
+  const I32 a = _mm_unpacklo_epi32(z[0], z[1]), b = _mm_unpackhi_epi32(z[0], z[1]);
+  const I32 c = _mm_unpacklo_epi32(z[2], z[3]), d = _mm_unpackhi_epi32(z[2], z[3]);
+  w[0] = _mm_unpacklo_epi64(a, c), w[1] = _mm_unpackhi_epi64(a, c);
+  w[2] = _mm_unpacklo_epi64(b, d), w[3] = _mm_unpackhi_epi64(b, d);
+}
 SIMD_FN I32 set_i32(uint32_t x) { return _mm_set1_epi32(int(x)); }
 SIMD_FN I32 and_i32(I32 a, I32 b) { return _mm_and_si128(a, b); }
 SIMD_FN I32 or_and(I32 a, I32 b, I32 mask) { return _mm_or_si128(a, _mm_and_si128(b, mask)); }

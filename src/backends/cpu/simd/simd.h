@@ -10,6 +10,7 @@
 //       of 2
 //   fma(a, b, c)   a * b + c, rounded once but in the baseline
 //   load_half, load_bf16, load_u8, load_i8   kLanes numbers from memory; or_and(a, b, mask) = a | (b & mask)
+//   transpose_words(rows, offset, w)   words 0 to 3 from byte `offset` on of kLanes rows: w[i] has word i of each
 //   store_f32(p, v, n)   the first min(n, kLanes) lanes, nothing behind them
 #pragma once
 

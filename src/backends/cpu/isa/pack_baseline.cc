@@ -1,0 +1,2 @@
+// Packing for baseline; CMakeLists.txt sets the flags by the file name.
+#include "backends/cpu/pack-inl.h"

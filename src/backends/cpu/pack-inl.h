@@ -1,0 +1,415 @@
+// Weights into panels (pack.h), compiled once for each instruction set (simd/simd.h says how); every ISA writes the
+// same bytes. Loops over the 16 rows are left to the compiler's vectoriser but for what it cannot see: words of a row
+// to lanes of vectors (transpose_words).
+//
+// A panel is a sequence of blocks of the format (32 or 256 columns) of all 16 rows. `lane` r below is row r of the
+// panel, and a group is 32 columns. Quants are split into planes so that a group's eight vectors of codes, vector i
+// holding columns 4i to 4i+3 of each row in the four bytes of its lane, come out of a few whole-vector shifts and
+// masks:
+//
+//   nibbles  4 vectors: vector i has bits 0-3 of columns 4i.. in its low nibbles, of columns 16+4i.. in the high ones
+//   bits     1 vector: bit i of each byte is one more bit of columns 4i..
+//   pairs    2 vectors: bits 2f, 2f+1 of each byte of vector p are two bits of columns 4(4p+f)..
+//
+//   Q4_0 IQ4_NL   nibbles | d                          Q4_1   nibbles | d | m
+//   Q5_0          nibbles | bits | d                   Q5_1   nibbles | bits | d | m
+//   Q8_0          8 vectors of q + 128 | d             MXFP4  nibbles | e
+//   Q4_K          d | dmin | 8 x {scales, mins} | 8 x nibbles
+//   Q5_K          d | dmin | 8 x {scales, mins} | 8 x {nibbles, bits}
+//   Q6_K          d | 16 x scales | 8 x {nibbles, pairs}
+//   Q3_K          d | 16 x scales | 8 x {pairs, bits}
+//   Q2_K          d | dmin | 16 x {scale, min in one byte} | 8 x pairs
+//   IQ4_XS        d | 8 x scales | 8 x nibbles
+//   floats        the column's 16 values
+// d, dmin, m: 16 halves; e, scales, mins: 16 bytes (6-bit ones expanded; those of Q3_K and IQ4_XS minus 32).
+#pragma once
+
+#include "backends/cpu/matmul_weights-inl.h"
+#include "quant/iq4_xs.h"
+#include "quant/q2_k.h"
+#include "quant/q3_k.h"
+#include "quant/q4_0.h"
+#include "quant/q4_1.h"
+#include "quant/q4_k.h"
+#include "quant/q5_0.h"
+#include "quant/q5_1.h"
+#include "quant/q5_k.h"
+#include "quant/q6_k.h"
+#include "quant/q8_0.h"
+
+namespace argent::cpu::ARGENT_ISA {
+namespace {
+
+constexpr uint32_t kRows = kPanelRows;
+
+// A word of each row.
+struct alignas(64) Lanes {
+  u32 of[kRows];
+  KERNEL_FN u32& operator[](uint32_t r) { return of[r]; }
+  KERNEL_FN const u32& operator[](uint32_t r) const { return of[r]; }
+};
+
+struct Rows {
+  const u8* at[kRows];  // the current block of each row
+
+  // N words of each row, N a multiple of 4: w[i] has word i.
+  template <uint32_t N>
+  KERNEL_FN void words(uint32_t offset, Lanes (&w)[N]) const {
+    static_assert(N % 4 == 0);
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < N; i += 4)
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < kRows; r += kLanes) {
+        I32 four[4];
+        transpose_words(at + r, offset + 4 * i, four);
+#pragma GCC unroll 4
+        for (uint32_t k = 0; k < 4; ++k) store_i32(w[i + k].of + r, four[k]);
+      }
+  }
+  KERNEL_FN void word(uint32_t offset, Lanes& w) const {
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < kRows; ++r) w[r] = u32(load_dword(at[r] + offset));
+  }
+};
+
+SIMD_FN u8* put_words(const Rows& rows, uint32_t offset, u8* out) {
+  Lanes w[4];
+  rows.words(offset, w);
+  __builtin_memcpy(out, w, sizeof w);
+  return out + sizeof w;
+}
+
+SIMD_FN u8* put_halves(const Rows& rows, uint32_t offset, u8* out) {
+#pragma GCC unroll 16
+  for (uint32_t r = 0; r < kRows; ++r) __builtin_memcpy(out + 2 * r, rows.at[r] + offset, 2);
+  return out + 2 * kRows;
+}
+
+// Bits 16 * k and up of words.
+SIMD_FN u8* put_halves(const Lanes& w, uint32_t k, u8* out) {
+  u16 half[kRows];
+  for (uint32_t r = 0; r < kRows; ++r) half[r] = u16(w[r] >> 16 * k);
+  __builtin_memcpy(out, half, sizeof half);
+  return out + sizeof half;
+}
+
+SIMD_FN u8* put_nibbles(const Lanes* codes, u8* out) {
+#pragma GCC unroll 4
+  for (uint32_t i = 0; i < 4; ++i, out += 64) {
+    Lanes w;
+    for (uint32_t r = 0; r < kRows; ++r) w[r] = (codes[i][r] & 0x0f0f0f0f) | (codes[4 + i][r] & 0x0f0f0f0f) << 4;
+    __builtin_memcpy(out, &w, 64);
+  }
+  return out;
+}
+
+SIMD_FN u8* put_bits(const Lanes* codes, uint32_t bit, u8* out) {
+  Lanes w = {};
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < 8; ++i)
+    for (uint32_t r = 0; r < kRows; ++r) w[r] |= (codes[i][r] >> bit & 0x01010101) << i;
+  __builtin_memcpy(out, &w, 64);
+  return out + 64;
+}
+
+SIMD_FN u8* put_pairs(const Lanes* codes, uint32_t bit, u8* out) {
+#pragma GCC unroll 2
+  for (uint32_t p = 0; p < 2; ++p, out += 64) {
+    Lanes w = {};
+#pragma GCC unroll 4
+    for (uint32_t f = 0; f < 4; ++f)
+      for (uint32_t r = 0; r < kRows; ++r) w[r] |= (codes[4 * p + f][r] >> bit & 0x03030303) << 2 * f;
+    __builtin_memcpy(out, &w, 64);
+  }
+  return out;
+}
+
+// Bytes 0 to 3 of every lane to 16-byte vectors `stride` apart.
+SIMD_FN void put_scales(const Lanes& four, u8* out, uint32_t stride) {
+#pragma GCC unroll 4
+  for (uint32_t k = 0; k < 4; ++k) {
+    u8 bytes[kRows];
+    for (uint32_t r = 0; r < kRows; ++r) bytes[r] = u8(four[r] >> 8 * k);
+    __builtin_memcpy(out + k * stride, bytes, sizeof bytes);
+  }
+}
+
+template <class B>
+SIMD_FN u8* put_q5(const Rows& rows, u8* out) {
+  Lanes qh, codes[8];
+  rows.word(offsetof(B, qh), qh);
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < 8; ++i)
+    for (uint32_t r = 0; r < kRows; ++r) codes[i][r] = qk_spread(qh[r] >> 4 * i);
+  return put_bits(codes, 0, put_words(rows, offsetof(B, qs), out));
+}
+
+// What Q4_K and Q5_K begin with: d, dmin, 6-bit scales and mins.
+SIMD_FN u8* put_k_header(const Rows& rows, u8* out) {
+  Lanes w[4], four;
+  rows.words(0, w);
+  out = put_halves(w[0], 1, put_halves(w[0], 0, out));
+#pragma GCC unroll 2
+  for (uint32_t g = 0; g < 2; ++g) {
+    for (uint32_t r = 0; r < kRows; ++r) four[r] = q4_k_scales4(w[1][r], w[3][r], g);
+    put_scales(four, out + 128 * g, 32);
+    for (uint32_t r = 0; r < kRows; ++r) four[r] = q4_k_mins4(w[2][r], w[3][r], g);
+    put_scales(four, out + 128 * g + 16, 32);
+  }
+  return out + 256;
+}
+
+template <Format F>
+SIMD_FN u8* put_block(const Rows& rows, u8* out) {
+  Lanes codes[8], lo[8], hi[8];
+  if constexpr (F == Format::q4_0) {
+    return put_halves(rows, offsetof(block_q4_0, d), put_words(rows, offsetof(block_q4_0, qs), out));
+  } else if constexpr (F == Format::iq4_nl) {
+    return put_halves(rows, offsetof(block_iq4_nl, d), put_words(rows, offsetof(block_iq4_nl, qs), out));
+  } else if constexpr (F == Format::q4_1) {
+    out = put_halves(rows, offsetof(block_q4_1, d), put_words(rows, offsetof(block_q4_1, qs), out));
+    return put_halves(rows, offsetof(block_q4_1, m), out);
+  } else if constexpr (F == Format::q5_0) {
+    return put_halves(rows, offsetof(block_q5_0, d), put_q5<block_q5_0>(rows, out));
+  } else if constexpr (F == Format::q5_1) {
+    out = put_halves(rows, offsetof(block_q5_1, d), put_q5<block_q5_1>(rows, out));
+    return put_halves(rows, offsetof(block_q5_1, m), out);
+  } else if constexpr (F == Format::mxfp4) {
+    out = put_words(rows, offsetof(block_mxfp4, qs), out);
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < kRows; ++r) out[r] = rows.at[r][offsetof(block_mxfp4, e)];
+    return out + kRows;
+  } else if constexpr (F == Format::q8_0) {
+    rows.words(offsetof(block_q8_0, qs), lo);
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < 8; ++i)
+      for (uint32_t r = 0; r < kRows; ++r) lo[i][r] ^= 0x80808080;
+    __builtin_memcpy(out, lo, sizeof lo);
+    return put_halves(rows, offsetof(block_q8_0, d), out + sizeof lo);
+  } else if constexpr (F == Format::q4_k) {
+    out = put_k_header(rows, out);
+    for (uint32_t c = 0; c < 4; ++c) {
+      rows.words(offsetof(block_q4_k, qs) + 32 * c, lo);
+#pragma GCC unroll 2
+      for (uint32_t side = 0; side < 2; ++side) {
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 8; ++i)
+          for (uint32_t r = 0; r < kRows; ++r) codes[i][r] = q4_k_quants(lo[i][r], side);
+        out = put_nibbles(codes, out);
+      }
+    }
+    return out;
+  } else if constexpr (F == Format::q5_k) {
+    out = put_k_header(rows, out);
+    rows.words(offsetof(block_q5_k, qh), hi);
+    for (uint32_t c = 0; c < 4; ++c) {
+      rows.words(offsetof(block_q5_k, qs) + 32 * c, lo);
+#pragma GCC unroll 2
+      for (uint32_t side = 0; side < 2; ++side) {
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 8; ++i)
+          for (uint32_t r = 0; r < kRows; ++r) codes[i][r] = q5_k_quants(lo[i][r], hi[i][r], 2 * c + side);
+        out = put_bits(codes, 4, put_nibbles(codes, out));
+      }
+    }
+    return out;
+  } else if constexpr (F == Format::q6_k) {
+    Lanes scales[4], ql[16];
+    out = put_halves(rows, offsetof(block_q6_k, d), out);
+    rows.words(offsetof(block_q6_k, scales), scales);
+#pragma GCC unroll 4
+    for (uint32_t g = 0; g < 4; ++g, out += 64) put_scales(scales[g], out, 16);
+    for (uint32_t h = 0; h < 2; ++h) {
+      rows.words(offsetof(block_q6_k, ql) + 64 * h, ql);
+      rows.words(offsetof(block_q6_k, qh) + 32 * h, hi);
+#pragma GCC unroll 4
+      for (uint32_t s = 0; s < 4; ++s) {
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 8; ++i)
+          for (uint32_t r = 0; r < kRows; ++r) codes[i][r] = q6_k_quants(ql[8 * (s & 1) + i][r], hi[i][r], s);
+        out = put_pairs(codes, 4, put_nibbles(codes, out));
+      }
+    }
+    return out;
+  } else if constexpr (F == Format::q3_k) {
+    Lanes s0, s1, s2, four;
+    out = put_halves(rows, offsetof(block_q3_k, d), out);
+    rows.word(offsetof(block_q3_k, scales), s0), rows.word(offsetof(block_q3_k, scales) + 4, s1);
+    rows.word(offsetof(block_q3_k, scales) + 8, s2);
+#pragma GCC unroll 4
+    for (uint32_t g = 0; g < 4; ++g, out += 64) {
+      for (uint32_t r = 0; r < kRows; ++r) four[r] = qk_subtract(q3_k_scales4(s0[r], s1[r], s2[r], g), 32);
+      put_scales(four, out, 16);
+    }
+    rows.words(offsetof(block_q3_k, hmask), hi);
+    for (uint32_t h = 0; h < 2; ++h) {
+      rows.words(offsetof(block_q3_k, qs) + 32 * h, lo);
+#pragma GCC unroll 4
+      for (uint32_t s = 0; s < 4; ++s) {
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 8; ++i)
+          for (uint32_t r = 0; r < kRows; ++r) codes[i][r] = q3_k_quants(lo[i][r], hi[i][r], h, s);
+        out = put_bits(codes, 2, put_pairs(codes, 0, out));
+      }
+    }
+    return out;
+  } else if constexpr (F == Format::q2_k) {
+    Lanes scales[4];
+    out = put_halves(rows, offsetof(block_q2_k, dmin), put_halves(rows, offsetof(block_q2_k, d), out));
+    rows.words(offsetof(block_q2_k, scales), scales);
+#pragma GCC unroll 4
+    for (uint32_t g = 0; g < 4; ++g, out += 64) put_scales(scales[g], out, 16);
+    for (uint32_t h = 0; h < 2; ++h) {
+      rows.words(offsetof(block_q2_k, qs) + 32 * h, lo);
+#pragma GCC unroll 4
+      for (uint32_t s = 0; s < 4; ++s) {
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 8; ++i)
+          for (uint32_t r = 0; r < kRows; ++r) codes[i][r] = q2_k_quants(lo[i][r], s);
+        out = put_pairs(codes, 0, out);
+      }
+    }
+    return out;
+  } else {
+    static_assert(F == Format::iq4_xs);
+    Lanes header[4], low, high;  // d and scales_h, scales_l
+    rows.words(0, header);
+    out = put_halves(header[0], 0, out);
+    for (uint32_t r = 0; r < kRows; ++r) low[r] = header[1][r], high[r] = header[0][r] >> 16;
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < 8; ++j, out += kRows) {
+      u8 bytes[kRows];
+      for (uint32_t r = 0; r < kRows; ++r) bytes[r] = u8(iq4_xs_scale(low[r], high[r], j));
+      __builtin_memcpy(out, bytes, sizeof bytes);
+    }
+    for (uint32_t j = 0; j < 8; ++j) out = put_words(rows, offsetof(block_iq4_xs, qs) + 16 * j, out);
+    return out;
+  }
+}
+
+// The columns of one panel of floats: whole vectors of words, then column by column.
+template <Format F>
+SIMD_FN u8* put_floats(Rows at, uint32_t n_cols, const uint32_t* step, u8* out) {
+  constexpr uint32_t kColumns = 16 / info(F).bytes;  // in four words
+  uint32_t col = 0;
+  for (; col + kColumns <= n_cols; col += kColumns) {
+    Lanes w[4];
+    at.words(0, w);
+    if constexpr (F == Format::f32) {
+      __builtin_memcpy(out, w, sizeof w);
+      out += sizeof w;
+    } else {
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < 4; ++i) out = put_halves(w[i], 1, put_halves(w[i], 0, out));
+    }
+    for (uint32_t r = 0; r < kRows; ++r) at.at[r] += kColumns * step[r];
+  }
+  for (; col < n_cols; ++col)
+    for (uint32_t r = 0; r < kRows; ++r, at.at[r - 1] += step[r - 1], out += info(F).bytes)
+      __builtin_memcpy(out, at.at[r], info(F).bytes);
+  return out;
+}
+
+template <Format F>
+void pack(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel, uint32_t count, u8* out) {
+  alignas(64) static constexpr u8 kZeros[256] = {};
+  constexpr uint32_t kBytes = info(F).bytes;
+  static_assert(kBytes <= sizeof kZeros);
+  const uint64_t stride = uint64_t(n_cols / info(F).block) * kBytes;
+  for (uint32_t panel = first_panel; panel < first_panel + count; ++panel) {
+    Rows at;
+    uint32_t step[kRows];
+    for (uint32_t r = 0; r < kRows; ++r) {
+      const uint64_t row = uint64_t(panel) * kRows + r;
+      at.at[r] = row < n_rows ? rows + row * stride : kZeros;
+      step[r] = row < n_rows ? kBytes : 0;
+    }
+    if constexpr (native_activations(F) == Activations::f32) {
+      out = put_floats<F>(at, n_cols, step, out);
+    } else {
+      for (uint32_t block = 0; block < n_cols / info(F).block; ++block) {
+        out = put_block<F>(at, out);
+#pragma GCC unroll 16
+        for (uint32_t r = 0; r < kRows; ++r) at.at[r] += step[r];
+      }
+    }
+  }
+}
+
+void pack_panels(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel,
+                 uint32_t count, uint8_t* out) {
+  switch (format) {
+#define FORMAT(name, NAME, id, block, bytes) \
+  case Format::name:                         \
+    return pack<Format::name>(rows, n_rows, n_cols, first_panel, count, out);
+#define KNOWN(NAME, id, block, bytes)
+#include "quant/formats.def"
+#undef FORMAT
+#undef KNOWN
+  }
+}
+
+// Writes every kLanes-th value of a vector of rows: column k of row `lane`.
+template <Format F>
+void unpack(const uint8_t* panel, uint32_t n_cols, int row, float* out) {
+  using W = Weights<F>;
+  const int lane = row / kLanes * kLanes, in_vector = row % kLanes;
+  alignas(64) float value[kLanes];
+  if constexpr (native_activations(F) == Activations::f32) {
+    for (uint32_t k = 0; k < n_cols; ++k, panel += W::kColumnBytes) {
+      store_f32(value, W::column(panel, lane), kLanes);
+      out[k] = value[in_vector];
+    }
+  } else {
+    for (uint32_t block = 0; block < n_cols / kGroup / W::kGroups; ++block, panel += W::kBytes) {
+      const W weights(panel, lane);
+      for (int j = 0; j < W::kGroups; ++j, out += kGroup) {
+        I32 codes[8];
+        F32 scale[2], min[2];
+        alignas(64) uint32_t words[kLanes];
+        alignas(64) float s[2][kLanes], m[2][kLanes];
+        weights.codes(j, codes);
+        weights.scales(j, scale, min);
+#pragma GCC unroll 2
+        for (int h = 0; h <= int(W::kHalves); ++h) {
+          store_f32(s[h], scale[h], kLanes);
+          if constexpr (W::kMins) store_f32(m[h], min[h], kLanes);
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) {
+          const int half = W::kHalves && i >= 4;
+          store_i32(words, codes[i]);
+          for (int b = 0; b < 4; ++b) {
+            const float code = float(int32_t(words[in_vector] >> 8 * b & 255));
+            // Both are exact: the decoded weight.
+            if constexpr (W::kMins)
+              out[4 * i + b] = code * s[half][in_vector] + m[half][in_vector];
+            else
+              out[4 * i + b] = (code - float(W::kZero)) * s[half][in_vector];
+          }
+        }
+      }
+    }
+  }
+}
+
+void unpack_row(const PackedMatrix& weights, uint32_t row, float* out) {
+  const uint32_t n_cols = weights.n_cols;
+  switch (weights.format) {
+#define FORMAT(name, NAME, id, block, bytes)                                                                \
+  case Format::name:                                                                                        \
+    return unpack<Format::name>(weights.data + row / kPanelRows * panel_size<Format::name>(n_cols), n_cols, \
+                                int(row % kPanelRows), out);
+#define KNOWN(NAME, id, block, bytes)
+#include "quant/formats.def"
+#undef FORMAT
+#undef KNOWN
+  }
+}
+
+}  // namespace
+
+extern const PackKernels kPackKernels;
+const PackKernels kPackKernels = {pack_panels, unpack_row};
+
+}  // namespace argent::cpu::ARGENT_ISA
