@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/checked.h"
 
@@ -115,7 +116,9 @@ Status Engine::load(const std::function<bool(const Progress&)>& progress) {
         file_.path(), memory_.total_bytes() / 1e9, memory_.weights_bytes / 1e9, n_ctx_, memory_.kv_bytes / 1e9,
         memory_.workspace_bytes / 1e9, memory_.free_bytes / 1e9,
         memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
+  const auto start = std::chrono::steady_clock::now();
   ARGENT_TRY(backend_->load(model_.graph, memory_.weights, progress));
+  counters_.load_nanoseconds = uint64_t((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
   if (memory_.weights == WeightStorage::resident && memory_.weights_bytes) {
     file_.drop_tensor_data();
     for (Value& v : model_.graph.values) v.data = nullptr;

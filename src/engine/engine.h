@@ -44,6 +44,7 @@ struct EngineCounters {
   uint64_t plans_built = 0;    // stays still in steady decode
   uint64_t reused_tokens = 0;  // prompt tokens found in the cache
   uint64_t preemptions = 0;
+  uint64_t load_nanoseconds = 0;  // weights: from the file to where they are used
 };
 
 using SequenceId = uint32_t;
