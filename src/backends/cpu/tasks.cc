@@ -1,5 +1,5 @@
-// Tasks of the ops that are no matrix product: rows are shared out evenly, so that neighbouring row ops need no
-// barrier.
+// Tasks of the ops that work on rows: they are shared out evenly, so that neighbouring row ops need no barrier.
+// Products, attention and sampling have files of their own.
 #include "backends/cpu/tasks.h"
 
 #include <algorithm>
@@ -8,13 +8,19 @@
 
 #include "backends/cpu/rope_table.h"
 #include "graph/storage.h"
-#include "sample/chain.h"
 
 namespace argent::cpu {
 
 void run_products(const Run& run, const Task& task, uint32_t thread);
 void run_glu(const Run& run, const Task& task, uint32_t thread);
 void run_attention(const Run& run, const Task& task, uint32_t thread);
+void run_penalize(const Run& run, const Task& task, uint32_t thread);
+void run_argmax(const Run& run, const Task& task, uint32_t thread);
+void run_top_k(const Run& run, const Task& task, uint32_t thread);
+void run_top_p(const Run& run, const Task& task, uint32_t thread);
+void run_min_p(const Run& run, const Task& task, uint32_t thread);
+void run_temperature(const Run& run, const Task& task, uint32_t thread);
+void run_draw(const Run& run, const Task& task, uint32_t thread);
 uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
                             ActivationMode mode);
 uint64_t attention_workspace(const Node& node, uint32_t n_threads);
@@ -140,52 +146,6 @@ void run_copy(const Run& run, const Task& task, uint32_t thread) {
   });
 }
 
-// Sampling: a row is one thread's work (sample/chain.h holds the arithmetic).
-sample::Candidates candidates(float* base, uint32_t r, uint32_t n_vocab) {
-  return sample::Candidates(reinterpret_cast<uint8_t*>(base) + uint64_t(r) * sample::candidates_bytes(n_vocab));
-}
-
-void run_penalize(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) {
-    float* y = row(task.out[0], r, task.width);
-    if (task.in[0] != task.out[0]) std::memcpy(y, row(task.in[0], r, task.width), uint64_t(task.width) * 4);
-    sample::penalize({y, task.width}, run.step.sampling[r],
-                     sample::history(run.step, run.token_row(task.rows, r), run.step.sampling[r]), run.slots);
-  });
-}
-
-void run_argmax(const Run& run, const Task& task, uint32_t thread) {
-  auto* out = reinterpret_cast<int32_t*>(task.out[0]);
-  each_row(run, task, thread, [&](uint32_t r) {
-    out[r] = sample::argmax({row(task.in[0], r, task.width), task.width});
-  });
-}
-
-void run_top_k(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) {
-    sample::top_k({row(task.in[0], r, task.width), task.width}, run.step.sampling[r],
-                  candidates(task.out[0], r, task.width));
-  });
-}
-
-// top_p, min_p, temperature: in place or on a copy
-template <auto Filter>
-void run_filter(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) {
-    sample::Candidates to = candidates(task.out[0], r, task.width);
-    if (task.in[0] != task.out[0]) sample::copy(candidates(task.in[0], r, task.width), to);
-    Filter(to, run.step.sampling[r]);
-  });
-}
-
-void run_draw(const Run& run, const Task& task, uint32_t thread) {
-  auto* out = reinterpret_cast<int32_t*>(task.out[0]);
-  each_row(run, task, thread, [&](uint32_t r) {
-    out[r] = sample::draw(candidates(task.in[0], r, task.width), run.step.sampling[r],
-                          uint32_t(run.step.positions[run.token_row(task.rows, r)]));
-  });
-}
-
 struct OpTask {
   void (*run)(const Run&, const Task&, uint32_t);
   bool row_local;
@@ -240,11 +200,11 @@ OpTask op_task(Op op) {
     case Op::top_k:
       return {run_top_k, true};
     case Op::top_p:
-      return {run_filter<sample::top_p>, true};
+      return {run_top_p, true};
     case Op::min_p:
-      return {run_filter<sample::min_p>, true};
+      return {run_min_p, true};
     case Op::temperature:
-      return {run_filter<sample::temperature>, true};
+      return {run_temperature, true};
     case Op::draw:
       return {run_draw, true};
     case Op::add_norm_mul:
