@@ -24,6 +24,7 @@ void run_draw(const Run& run, const Task& task, uint32_t thread);
 uint64_t products_workspace(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
                             ActivationMode mode);
 uint64_t attention_workspace(const Node& node, uint32_t n_threads);
+uint64_t sample_workspace(const Node& node, uint32_t n_rows, uint32_t n_threads);
 
 namespace {
 
@@ -196,9 +197,9 @@ OpTask op_task(Op op) {
     case Op::penalize:
       return {run_penalize, true};
     case Op::argmax:
-      return {run_argmax, true};
+      return {run_argmax, false};
     case Op::top_k:
-      return {run_top_k, true};
+      return {run_top_k, false};
     case Op::top_p:
       return {run_top_p, true};
     case Op::min_p:
@@ -262,7 +263,7 @@ uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, 
   if (node.op == Op::matmul || node.op == Op::qkv || node.op == Op::glu)
     return products_workspace(graph, node, n_rows, n_threads, mode);
   if (node.op == Op::attention) return attention_workspace(node, n_threads);
-  return 0;
+  return sample_workspace(node, n_rows, n_threads);
 }
 
 Result<TaskList> make_tasks(Plan plan, const Resources& res) {
