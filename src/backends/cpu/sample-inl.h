@@ -103,13 +103,13 @@ KERNEL_UNSANITIZED uint32_t collect(const float* x, uint32_t n, const float* max
   uint32_t count = size;
   for (; at < n; at = smaller(n, (at / kTile + 1) * kTile)) {
     const float* max = maxima + at / kTile * per_tile;
-    bool found = per_tile == 1 && *max > bound;
-    if (per_tile != 1)
+    bool found = per_tile == 0 || (per_tile == 1 && *max > bound);
+    if (per_tile == kFine)
       for (int v = 0; v < kWide; ++v) found |= lanes_above(load_f32(max + v * kLanes), limit) != 0;
     if (!found) continue;
     const uint32_t end = smaller(n, (at / kTile + 1) * kTile);
     for (; at < end; at += kLanes) {
-      if (at % 16 == 0 && capacity - count < 16) return size = count, at;
+      if (at % 16 == 0 && capacity - count < smaller(16, n - at)) return size = count, at;
       const int left = int(end - at);
       uint32_t lanes = lanes_above(left >= kLanes ? load_f32(x + at) : load_part(x + at, left), limit);
       if (left < kLanes) lanes &= (1u << left) - 1;

@@ -53,38 +53,41 @@ float bound_above(const SampleKernels& kernels, const float* maxima, uint32_t n,
   return from_key(low);
 }
 
-// Brings the candidates of the bucket where the sum is reached to list[first, end), sorted, those of buckets before it
-// in front of them.
-struct Reached {
-  uint32_t first, end;
-  uint64_t sum;  // of the weights before `first`
+// The bucket where a sum is reached.
+struct Bucket {
+  float from, to;  // below the best
+  uint64_t sum;    // of the weights before it
 };
 
-Reached reached_bucket(const SampleKernels& kernels, Candidates list, float best, const uint64_t* sums, uint64_t wanted,
-                       bool keep_front) {
+Bucket reached_bucket(const uint64_t* sums, uint64_t wanted) {
   uint32_t bucket = 0;
-  Reached r{0, 0, 0};
-  while (r.sum + sums[bucket] < wanted) r.sum += sums[bucket++];
-  const float from = float(bucket) * kBucketWidth, to = from + kBucketWidth;
-  if (keep_front) r.first = kernels.bring_forward(list.data(), list.size(), best, 0, from);
-  r.end = r.first + kernels.bring_forward(list.data() + r.first, list.size() - r.first, best, from, to);
-  std::sort(list.data() + r.first, list.data() + r.end, better);
-  return r;
+  uint64_t sum = 0;
+  while (sum + sums[bucket] < wanted) sum += sums[bucket++];
+  return {float(bucket) * kBucketWidth, float(bucket + 1) * kBucketWidth, sum};
+}
+
+// Sorts a bucket; how many of it the sum takes to reach `wanted`.
+uint32_t reach_in(Candidate* list, uint32_t n, float best, uint64_t sum, uint64_t wanted) {
+  std::sort(list, list + n, better);
+  uint32_t taken = 0;
+  while (sum < wanted) sum += sample::weight(best - list[taken++].logit);
+  return taken;
 }
 
 }  // namespace
 
 uint32_t select_part(const SampleKernels& kernels, const float* x, uint32_t n, uint32_t first_id, uint32_t k,
                      Candidate* list) {
-  // Twice as many maxima as wanted candidates give a bound that few more logits than k are above. They lie at the end
-  // of the list, which is then never filled: what exceeds its room is cut down to k on the way.
-  const uint32_t per_tile = k <= n / kTile / 2 ? 1 : kFine;
-  if (k == 0 || n < 4 * kTile || k > n / kFine / 2) return kernels.take_all(x, n, first_id, list);
+  if (k == 0 || k >= n || n < 4 * kTile) return kernels.take_all(x, n, first_id, list);
+  // Twice as many maxima as wanted candidates give a bound that few more logits than k are above; beyond that, the
+  // logits themselves do. The maxima lie at the end of the list, which is then never filled: what exceeds its room is
+  // cut down to k on the way.
+  const uint32_t per_tile = k <= n / kTile / 2 ? 1 : k <= n / kFine / 2 ? kFine : 0;
   const uint32_t n_maxima = n_tiles(n) * per_tile;
-  float* maxima = reinterpret_cast<float*>(list + n) - n_maxima;
-  if (!kernels.maxima(x, n, per_tile, maxima)) return kUnusable;
-  const uint32_t capacity = std::min(n - (n_maxima + 1) / 2, 2 * k + 1024);
-  float bound = bound_above(kernels, maxima, n_maxima, k);
+  float* maxima = per_tile ? reinterpret_cast<float*>(list + n) - n_maxima : nullptr;
+  if (per_tile ? !kernels.maxima(x, n, per_tile, maxima) : !kernels.best(x, n).usable) return kUnusable;
+  const uint32_t capacity = per_tile ? std::min(n - (n_maxima + 1) / 2, 2 * k + 1024) : n;
+  float bound = per_tile ? bound_above(kernels, maxima, n_maxima, k) : bound_above(kernels, x, n, k);
   uint32_t size = 0;
   for (uint32_t at = 0;;) {
     at = kernels.collect(x, n, maxima, per_tile, at, bound, first_id, list, size, capacity);
@@ -101,16 +104,17 @@ uint32_t keep_best(Candidate* list, uint32_t n, uint32_t k) {
 }
 
 uint32_t reach(const SampleKernels& kernels, Candidates list, float best, const uint64_t* sums, uint64_t wanted) {
-  Reached r = reached_bucket(kernels, list, best, sums, wanted, true);
-  while (r.sum < wanted) r.sum += sample::weight(best - list.data()[r.first++].logit);
-  return r.first;
+  const Bucket b = reached_bucket(sums, wanted);
+  const uint32_t with = kernels.bring_forward(list.data(), list.size(), best, 0, b.to);
+  const uint32_t before = kernels.bring_forward(list.data(), with, best, 0, b.from);
+  return before + reach_in(list.data() + before, with - before, best, b.sum, wanted);
 }
 
 Candidate worst_reached(const SampleKernels& kernels, Candidates list, float best, const uint64_t* sums,
                         uint64_t wanted) {
-  Reached r = reached_bucket(kernels, list, best, sums, wanted, false);
-  while (r.sum < wanted) r.sum += sample::weight(best - list.data()[r.first++].logit);
-  return list.data()[r.first - 1];
+  const Bucket b = reached_bucket(sums, wanted);
+  const uint32_t n = kernels.bring_forward(list.data(), list.size(), best, b.from, b.to);
+  return list.data()[reach_in(list.data(), n, best, b.sum, wanted) - 1];
 }
 
 void min_p(const SampleKernels& kernels, Candidates list, float min_p) {

@@ -31,8 +31,8 @@ struct SampleKernels {
   // How many are > bound; n is any.
   uint32_t (*count_above)(const float* x, uint32_t n, float bound);
   // Appends {first_id + i, x[i]} to list[size] for i in [at, n) where x[i] > bound, ascending, skipping tiles whose
-  // maxima say that there is none. Stops before a multiple of 16 where fewer than 16 places of `capacity` are left;
-  // returns where it stopped, n at the end. at: a multiple of 16.
+  // maxima say that there is none (per_tile 0: no maxima). Stops at a multiple of 16 where the 16 from there on might
+  // exceed the capacity; returns where it stopped, n at the end. at: a multiple of 16.
   uint32_t (*collect)(const float* x, uint32_t n, const float* maxima, uint32_t per_tile, uint32_t at, float bound,
                       uint32_t first_id, sample::Candidate* list, uint32_t& size, uint32_t capacity);
   // All logits but -inf, ascending; their number, or kUnusable.

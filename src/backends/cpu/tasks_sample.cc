@@ -33,10 +33,16 @@ uint32_t owner_of(const Run& run, const Task& task, uint32_t r) {
   return uint32_t(((r + uint64_t(1)) * run.pool.n_threads() + n_rows - 1) / n_rows - 1);
 }
 
-// A thread's part of a row of logits, whole tiles.
+// A thread's part of a row of logits: whole tiles, and none for the last threads where parts would be so small that
+// bringing them together costs more than scanning them.
+constexpr uint32_t kLeastPart = 8192;
+
 ThreadPool::Range part_of(const Run& run, uint32_t width, uint32_t thread) {
-  const ThreadPool::Range tiles = run.pool.share(n_tiles(width), thread);
-  return {std::min(width, tiles.begin * kTile), std::min(width, tiles.end * kTile)};
+  const uint32_t n_parts = std::clamp(width / kLeastPart, 1u, run.pool.n_threads()), tiles = n_tiles(width);
+  const auto begin = [&](uint32_t part) {
+    return std::min(width, uint32_t(uint64_t(tiles) * std::min(part, n_parts) / n_parts) * kTile);
+  };
+  return {begin(thread), begin(thread + 1)};
 }
 
 // What a thread found in its part of a shared row.
