@@ -85,9 +85,10 @@ std::vector<float> make_logits(Kind kind, size_t n, uint32_t seed) {
 constexpr uint32_t kSizes[] = {255,  256,  257,  300,  511,  512,  513,  1000,  1023,
                                1024, 1025, 1039, 1040, 2048, 4095, 5000, 20011, 33000};
 
-std::vector<uint32_t> sizes() {
-  std::vector<uint32_t> all(100);
-  for (uint32_t i = 0; i < 100; ++i) all[i] = i + 1;
+// 1 to `all_to`, and sizes around those of tiles.
+std::vector<uint32_t> sizes(uint32_t all_to) {
+  std::vector<uint32_t> all(all_to);
+  for (uint32_t i = 0; i < all_to; ++i) all[i] = i + 1;
   all.insert(all.end(), std::begin(kSizes), std::end(kSizes));
   return all;
 }
@@ -130,7 +131,7 @@ void expect_row(const SampleKernels& kernels, const std::vector<float>& x, const
 }
 
 TEST(Sample, BestAndTopK) {
-  for (const uint32_t n : sizes()) {
+  for (const uint32_t n : sizes(100)) {
     std::vector<uint32_t> ks = {0, 1, 2, 40, n, UINT32_MAX};
     if (n > 100) ks.insert(ks.end(), {7, n / 512, n / 512 + 1, n / 32, n / 32 + 1, n - 1});
     for (const Kind kind : kKinds) {
@@ -179,7 +180,7 @@ TEST(Sample, WeightsAreTheRules) {
 }
 
 TEST(Sample, Lists) {
-  for (const uint32_t n : sizes())
+  for (const uint32_t n : sizes(35))
     for (const Kind kind : kKinds) {
       const std::vector<float> x = make_logits(kind, n, n + 1);
       List all(n);
@@ -202,9 +203,9 @@ TEST(Sample, Lists) {
         for (const float p : {1e-20f, 0.3f, 0.95f, 0.9999f}) {
           List got(all, size), want(all, size), order(all, size);
           const uint64_t wanted = sample::share_of(total, p);
-          const uint32_t kept = reach(kernels, got.get(), best, sums.data(), wanted);
-          EXPECT_EQ(sorted(got.get()), sorted(all.get())) << what;  // nothing is lost
+          const uint32_t kept = keep_reaching(kernels, got.get(), best, sums.data(), wanted);
           const Candidate worst = worst_reached(kernels, order.get(), best, sums.data(), wanted);
+          EXPECT_EQ(sorted(order.get()), sorted(all.get())) << what;
           EXPECT_EQ(worst.token, got.get().data()[kept - 1].token) << what;
           got.get().resize(kept);
           sample::top_p(want.get(), {.top_p = p});
@@ -272,7 +273,7 @@ class Sampler {
           << what << ", row " << r << " of " << params.size() << ", logits " << step.tokens[r];
   }
 
-  static constexpr uint32_t kRows = 6;
+  static constexpr uint32_t kRows = 5;
 
  private:
   static int32_t wanted(const SampleParams& params, std::vector<float> x, const std::vector<int32_t>& recent) {
@@ -315,16 +316,16 @@ std::vector<std::vector<float>> all_rows(uint32_t n_vocab) {
 }
 
 TEST(Sample, PlansOnAnyNumberOfThreads) {
-  for (const uint32_t n_vocab : {1u, 2u, 37u, 300u, 513u, 5000u, 20011u, 40000u})
+  for (const uint32_t n_vocab : {1u, 37u, 5000u, 17000u, 40000u})
     for (const Isa isa : supported_isas())
       for (const uint32_t n_threads : {1u, 2u, 3u, 4u}) {
-        if (n_threads == 1 && isa != supported_isas().back()) continue;
+        if ((n_threads == 1 || n_vocab < 16384) && isa != supported_isas().back()) continue;
         Sampler sampler(all_rows(n_vocab), isa, n_threads, Tail::sample);
         Sampler greedy(all_rows(n_vocab), isa, n_threads, Tail::greedy);
         const std::string what = fmt::format("{} {} threads {}", isa_name(isa), n_threads, n_vocab);
         uint32_t first = 0;
-        for (const uint32_t n_rows : {1u, 2u, 3u, 5u, 6u})
-          for (uint32_t i = 0; i < 15; ++i, first += n_rows) {
+        for (const uint32_t n_rows : {1u, 2u, 3u, 5u})
+          for (uint32_t i = 0; i < 15; i += n_rows, first += n_rows) {
             std::vector<SampleParams> params(n_rows);
             for (uint32_t r = 0; r < n_rows; ++r) {
               params[r] = kParams[(first + r) % std::size(kParams)];

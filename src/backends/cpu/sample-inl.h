@@ -232,6 +232,16 @@ KERNEL_UNSANITIZED uint32_t bring_forward(Candidate* list, uint32_t n, float bes
   return front;
 }
 
+KERNEL_UNSANITIZED uint32_t keep_near(Candidate* list, uint32_t n, float best, float to) {
+  const F32 top = set_f32(best), high = set_f32(to);
+  uint32_t kept = 0, i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    kept += pack_pairs(list + kept, list + i, lanes_above(high, below_best(list + i, top)));
+  for (; i < n; ++i)
+    if (best - list[i].logit < to) list[kept++] = list[i];
+  return kept;
+}
+
 KERNEL_UNSANITIZED void temper(Candidate* list, uint32_t n, float best, float temperature) {
   const F32 top = set_f32(best), t = set_f32(temperature);
   uint32_t i = 0;
@@ -246,7 +256,7 @@ KERNEL_UNSANITIZED void temper(Candidate* list, uint32_t n, float best, float te
 }  // namespace
 
 extern const SampleKernels kSampleKernels;
-const SampleKernels kSampleKernels = {best,    maxima,      count_above,   collect, take_all,
-                                      best_of, add_weights, bring_forward, temper};
+const SampleKernels kSampleKernels = {best,    maxima,      count_above,   collect,   take_all,
+                                      best_of, add_weights, bring_forward, keep_near, temper};
 
 }  // namespace argent::cpu::ARGENT_ISA

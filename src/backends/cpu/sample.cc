@@ -103,9 +103,10 @@ uint32_t keep_best(Candidate* list, uint32_t n, uint32_t k) {
   return k;
 }
 
-uint32_t reach(const SampleKernels& kernels, Candidates list, float best, const uint64_t* sums, uint64_t wanted) {
+uint32_t keep_reaching(const SampleKernels& kernels, Candidates list, float best, const uint64_t* sums,
+                       uint64_t wanted) {
   const Bucket b = reached_bucket(sums, wanted);
-  const uint32_t with = kernels.bring_forward(list.data(), list.size(), best, 0, b.to);
+  const uint32_t with = kernels.keep_near(list.data(), list.size(), best, b.to);
   const uint32_t before = kernels.bring_forward(list.data(), with, best, 0, b.from);
   return before + reach_in(list.data() + before, with - before, best, b.sum, wanted);
 }
@@ -123,7 +124,7 @@ void min_p(const SampleKernels& kernels, Candidates list, float min_p) {
   const float best = kernels.best_of(list.data(), list.size());
   // Weights are within 1e-8 of exp(-below), so none that far away is large enough; the others are looked at.
   const float far = float(0.01 - std::log(double(least) / double(sample::kWeightOne)));
-  Candidate* end = list.data() + kernels.bring_forward(list.data(), list.size(), best, 0, far);
+  Candidate* end = list.data() + kernels.keep_near(list.data(), list.size(), best, far);
   end = std::remove_if(list.data(), end, [&](const Candidate& c) { return sample::weight(best - c.logit) < least; });
   list.resize(uint32_t(end - list.data()));
 }

@@ -44,6 +44,8 @@ struct SampleKernels {
   void (*add_weights)(const sample::Candidate* list, uint32_t n, float best, uint64_t* sums);
   // Brings the candidates with from <= best - logit < to to the front, by swaps; their number.
   uint32_t (*bring_forward)(sample::Candidate* list, uint32_t n, float best, float from, float to);
+  // Moves the candidates with best - logit < to to the front, over the others; their number.
+  uint32_t (*keep_near)(sample::Candidate* list, uint32_t n, float best, float to);
   // logit = (logit - best) / temperature
   void (*temper)(sample::Candidate* list, uint32_t n, float best, float temperature);
 };
@@ -59,11 +61,11 @@ uint32_t select_part(const SampleKernels& kernels, const float* x, uint32_t n, u
 // Leaves the k best (0: all) of n candidates in front; their number.
 uint32_t keep_best(sample::Candidate* list, uint32_t n, uint32_t k);
 
-// Reorders the list so that the shortest best-first run whose weights reach `wanted` (1 to the sum of `sums`) stands
-// first, its worst at its end; its length.
-uint32_t reach(const SampleKernels& kernels, sample::Candidates list, float best, const uint64_t* sums,
-               uint64_t wanted);
-// As reach, but gives only the worst of the run.
+// Leaves the shortest best-first run whose weights reach `wanted` (1 to the sum of `sums`) in front, its worst at its
+// end; its length.
+uint32_t keep_reaching(const SampleKernels& kernels, sample::Candidates list, float best, const uint64_t* sums,
+                       uint64_t wanted);
+// The worst of that run; the list loses nothing.
 sample::Candidate worst_reached(const SampleKernels& kernels, sample::Candidates list, float best, const uint64_t* sums,
                                 uint64_t wanted);
 

@@ -25,7 +25,12 @@ sample::Candidates candidates(float* base, uint32_t r, uint32_t n_vocab) {
   return sample::Candidates(reinterpret_cast<uint8_t*>(base) + uint64_t(r) * sample::candidates_bytes(n_vocab));
 }
 
-bool rows_are_shared(const Run& run, const Task& task) { return run.count(task.rows) < run.pool.n_threads(); }
+// Smaller parts cost more to bring together than to scan.
+constexpr uint32_t kLeastPart = 8192;
+
+bool rows_are_shared(const Run& run, const Task& task) {
+  return run.count(task.rows) < run.pool.n_threads() && task.width >= 2 * kLeastPart;
+}
 
 // The thread in whose share a row is; there are at least as many threads.
 uint32_t owner_of(const Run& run, const Task& task, uint32_t r) {
@@ -33,12 +38,9 @@ uint32_t owner_of(const Run& run, const Task& task, uint32_t r) {
   return uint32_t(((r + uint64_t(1)) * run.pool.n_threads() + n_rows - 1) / n_rows - 1);
 }
 
-// A thread's part of a row of logits: whole tiles, and none for the last threads where parts would be so small that
-// bringing them together costs more than scanning them.
-constexpr uint32_t kLeastPart = 8192;
-
+// A thread's part of a row of logits: whole tiles, none for threads that there is no part for.
 ThreadPool::Range part_of(const Run& run, uint32_t width, uint32_t thread) {
-  const uint32_t n_parts = std::clamp(width / kLeastPart, 1u, run.pool.n_threads()), tiles = n_tiles(width);
+  const uint32_t n_parts = std::min(width / kLeastPart, run.pool.n_threads()), tiles = n_tiles(width);
   const auto begin = [&](uint32_t part) {
     return std::min(width, uint32_t(uint64_t(tiles) * std::min(part, n_parts) / n_parts) * kTile);
   };
@@ -217,7 +219,7 @@ void run_top_p(const Run& run, const Task& task, uint32_t thread) {
     const std::optional<Weighed> w = weigh_long(run, crew, list);
     if (!crew.owner) return;
     if (w)
-      list.resize(reach(run.sample, list, w->best, w->sums, sample::share_of(w->total, params.top_p)));
+      list.resize(keep_reaching(run.sample, list, w->best, w->sums, sample::share_of(w->total, params.top_p)));
     else
       sample::top_p(list, params);
   });

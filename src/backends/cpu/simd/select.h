@@ -5,6 +5,9 @@
 //   truncate(a)                 to whole numbers, towards zero
 //   load_pairs(p, even, odd)    the first and the second words of kLanes pairs
 //   store_pairs(p, even, odd)   the reverse
+//   pack_pairs(to, from, lanes) stores those of the kLanes pairs whose bit is set at `to`, which is at or before
+//   `from`,
+//                               and may write up to kLanes; their number
 //   mul_wide(a, b)              64-bit products of the low halves of 64-bit lanes
 #pragma once
 

@@ -23,6 +23,13 @@ SIMD_FN void store_pairs(void* p, I32 even, I32 odd) {
   _mm512_storeu_si512(static_cast<char*>(p) + 64,
                       _mm512_permutex2var_epi32(even, _mm512_add_epi32(low, _mm512_set1_epi32(8)), odd));
 }
+SIMD_FN uint32_t pack_pairs(void* to, const void* from, uint32_t lanes) {
+  const I32 low = load_i32(from), high = load_i32(static_cast<const char*>(from) + 64);
+  const uint32_t n_low = uint32_t(__builtin_popcount(lanes & 255));
+  _mm512_storeu_si512(to, _mm512_maskz_compress_epi64(__mmask8(lanes), low));
+  _mm512_storeu_si512(static_cast<char*>(to) + 8 * n_low, _mm512_maskz_compress_epi64(__mmask8(lanes >> 8), high));
+  return n_low + uint32_t(__builtin_popcount(lanes >> 8));
+}
 SIMD_FN U64Lanes mul_wide(U64Lanes a, U64Lanes b) { return U64Lanes(_mm512_mul_epu32(__m512i(a), __m512i(b))); }
 
 }  // namespace

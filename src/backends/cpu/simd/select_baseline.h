@@ -20,6 +20,16 @@ SIMD_FN void store_pairs(void* p, I32 even, I32 odd) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm_unpacklo_epi32(even, odd));
   _mm_storeu_si128(static_cast<__m128i*>(p) + 1, _mm_unpackhi_epi32(even, odd));
 }
+SIMD_FN uint32_t pack_pairs(void* to, const void* from, uint32_t lanes) {
+  uint32_t n = 0;
+  for (int i = 0; i < 4; ++i, lanes >>= 1) {
+    uint64_t pair;
+    __builtin_memcpy(&pair, static_cast<const char*>(from) + 8 * i, 8);
+    __builtin_memcpy(static_cast<char*>(to) + 8 * n, &pair, 8);
+    n += lanes & 1;
+  }
+  return n;
+}
 SIMD_FN U64Lanes mul_wide(U64Lanes a, U64Lanes b) { return U64Lanes(_mm_mul_epu32(__m128i(a), __m128i(b))); }
 
 }  // namespace
