@@ -31,12 +31,9 @@ SIMD_FN Columns tile_columns(const float* x, uint32_t n) {
     for (int row = 1; row < 16; ++row) {
       F32 y[kWide];
       for (int v = 0; v < kWide; ++v) y[v] = load_f32(x + 16 * row + v * kLanes);
-      // A NaN in the maximum's place is gone with the next; so each vector is looked at, two at a time where there are.
+      // A maximum forgets a NaN, so each vector is looked at, two at a time.
       if constexpr (kWide == 1) {
-        if (row % 2) {
-          const F32 next = row + 1 < 16 ? load_f32(x + 16 * (row + 1)) : y[0];
-          flags = flag_nan(flags, y[0], next);
-        }
+        if (row % 2) flags = flag_nan(flags, y[0], load_f32(x + 16 * (row < 15 ? row + 1 : row)));
       } else {
         for (int v = 0; v < kWide; v += 2) flags = flag_nan(flags, y[v], y[v + 1]);
       }

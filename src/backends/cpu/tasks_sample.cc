@@ -82,7 +82,8 @@ struct Crew {
   ThreadPool::Range share(uint32_t n) const { return pool ? pool->share(n, thread) : ThreadPool::Range{0, n}; }
 };
 
-// Calls body(row, crew) on each thread of the row's crew.
+// Calls body(row, crew) on each thread of the row's crew. Whoever reads or changes a list waits first: in the op
+// before, other threads may have changed it.
 template <class Body>
 void each_list(const Run& run, const Task& task, uint32_t thread, Body body) {
   auto* scratch = reinterpret_cast<ListScratch*>(task.workspace);
@@ -97,10 +98,12 @@ void each_list(const Run& run, const Task& task, uint32_t thread, Body body) {
   }
 }
 
-// The list that an op works on: its input, or for the owner to make, a copy.
+// The list that an op works on: its input, or a copy that the owner makes.
 sample::Candidates list_of(const Task& task, uint32_t r, const Crew& crew) {
   const sample::Candidates list = candidates(task.out[0], r, task.width);
-  if (task.in[0] != task.out[0] && crew.owner) sample::copy(candidates(task.in[0], r, task.width), list);
+  if (task.in[0] == task.out[0]) return list;
+  crew.wait();
+  if (crew.owner) sample::copy(candidates(task.in[0], r, task.width), list);
   return list;
 }
 
@@ -120,7 +123,7 @@ std::optional<float> best_of_long(const Run& run, const Crew& crew, sample::Cand
 
 struct Weighed {
   float best;
-  const uint64_t* sums;  // by bucket; for the owner only, as is
+  const uint64_t* sums;  // by bucket; these and the total are the owner's to use
   uint64_t total = 0;
 };
 
@@ -226,9 +229,10 @@ void run_top_p(const Run& run, const Task& task, uint32_t thread) {
 }
 
 void run_min_p(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) {
-    sample::Candidates list = candidates(task.out[0], r, task.width);
-    if (task.in[0] != task.out[0]) sample::copy(candidates(task.in[0], r, task.width), list);
+  each_list(run, task, thread, [&](uint32_t r, const Crew& crew) {
+    const sample::Candidates list = list_of(task, r, crew);
+    crew.wait();  // all threads may have written the list
+    if (!crew.owner) return;
     if (list.size() > kLongList)
       min_p(run.sample, list, run.step.sampling[r].min_p);
     else
