@@ -58,12 +58,6 @@ void MappedFile::drop_from(size_t from) {
   size_ = kept;
 }
 
-void forget(const uint8_t* data, size_t size) {
-  const uintptr_t page = uintptr_t(::sysconf(_SC_PAGESIZE)), from = reinterpret_cast<uintptr_t>(data);
-  const uintptr_t begin = (from + page - 1) / page * page, end = (from + size) / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
 void read_ahead(const uint8_t* data, size_t size) {
   const uintptr_t page = uintptr_t(::sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uintptr_t>(data) / page * page;
   ::madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(data) + size - begin, MADV_WILLNEED);

@@ -35,7 +35,4 @@ class MappedFile {
 // The system may begin to read these bytes of a mapping. A refusal only costs time.
 void read_ahead(const uint8_t* data, size_t size);
 
-// These bytes of a mapping will hardly be read again: they count to the process no longer, and come back when touched.
-void forget(const uint8_t* data, size_t size);
-
 }  // namespace argent

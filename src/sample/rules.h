@@ -3,14 +3,15 @@
 // A logits row that holds a NaN or +inf, or nothing but -inf, gives token -1: its list of candidates is empty, and
 // stays so. -inf is a masked token: it is never a candidate. Better means a higher logit, among equals the lower id.
 //
-//   penalize     each distinct token of the row's history (below): logit <= 0 ? logit * penalty : logit / penalty, in
-//   f32 argmax       the best token top_k        the k best, k = 0: all; temperature 0: the best alone top_p        the
-//   shortest run of candidates, best first, whose weights reach the share p of the sum (share_of); 1 = off min_p
-//   candidates with weight >= uint64(min_p * 2^40); 0 = off. The best has 2^40 and stays temperature  logit = (logit -
-//   best logit) / temperature, each step rounded to f32; temperature 0 changes nothing draw         candidates from
-//   best to worst split [0, sum of weights) into neighbouring intervals as long as their
-//                weights; the token is the one whose interval holds mul_high(u, sum), u the 64 bits of Philox4x32-10
-//                with key = seed and counter = (position of the row, sample_index, 0, 0): word 0 high, word 1 low
+// - penalize: each distinct token of the row's history (below): logit <= 0 ? logit * penalty : logit / penalty, in f32
+// - argmax: the best token
+// - top_k: the k best, k = 0: all; temperature 0: the best alone
+// - top_p: the shortest run of candidates, best first, whose weights reach the share p of the sum (share_of); 1 = off
+// - min_p: candidates with weight >= uint64(min_p * 2^40); 0 = off. The best has 2^40 and stays
+// - temperature: logit = (logit - best logit) / temperature, each step rounded to f32; temperature 0 changes nothing
+// - draw: candidates from best to worst split [0, sum of weights) into neighbouring intervals as long as their weights;
+//   the token is the one whose interval holds mul_high(u, sum), u the 64 bits of Philox4x32-10 with key = seed and
+//   counter = (position of the row, sample_index, 0, 0): word 0 high, word 1 low
 //
 // The weight of a candidate is exp(logit - best logit) as an integer, so that sums are exact in any order, on any
 // number of threads, and on devices without double. A list of candidates has no order of its own.

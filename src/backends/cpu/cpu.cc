@@ -51,7 +51,8 @@ class CpuBackend final : public Backend {
         pool_({.n_threads = options.n_threads, .pin = false}),
         matmul_(matmul_kernels(isa)),
         pack_(pack_kernels(isa)),
-        vector_(vector_kernels(isa)) {}
+        vector_(vector_kernels(isa)),
+        sample_(sample_kernels(isa)) {}
 
   std::string device_name() const override { return "cpu"; }
 
@@ -165,7 +166,7 @@ class CpuBackend final : public Backend {
     resolve_tokens(step);
     const uint32_t n_tokens = uint32_t(step.tokens.size());
     const uint32_t n_outputs = list.plan.key.all_rows ? n_tokens : uint32_t(step.output_rows.size());
-    const Run run{step, pool_, matmul_, pack_, vector_, tokens_, last_sampled_, n_tokens, n_outputs};
+    const Run run{step, pool_, matmul_, pack_, vector_, sample_, tokens_, last_sampled_, n_tokens, n_outputs};
     if (profile_on_)
       execute_profiled(list, run, times_);
     else
@@ -225,6 +226,7 @@ class CpuBackend final : public Backend {
   const MatmulKernels& matmul_;
   const PackKernels& pack_;
   const VectorKernels& vector_;
+  const SampleKernels& sample_;
   HugePages weights_, kv_memory_, arena_;
   uint64_t arena_bytes_ = 0;
   std::vector<Matrix> matrices_;  // by value of the model's graph; plans only append values

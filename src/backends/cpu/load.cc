@@ -9,7 +9,7 @@ namespace argent::cpu {
 namespace {
 
 constexpr uint64_t kChunkBytes = 512 << 10;  // of panels that a thread claims: a fraction of a millisecond
-constexpr uint64_t kAheadBytes = 64 << 20;   // of the file that the system is asked for before they are read, and
+constexpr uint64_t kAheadBytes = 64 << 20;   // of the file that the system is asked for before they are read
 
 struct Chunk {
   uint32_t job, first_panel, count;
@@ -30,8 +30,6 @@ Status pack_weights(std::vector<PackJob> jobs, uint8_t* out, uint64_t total, con
     for (uint32_t first = 0; first < panels; first += std::min(each, panels - first))
       chunks.push_back({j, first, std::min(each, panels - first)});
   }
-  std::vector<std::atomic<uint32_t>> left(jobs.size());  // panels
-  for (uint32_t j = 0; j < jobs.size(); ++j) left[j] = n_panels(jobs[j].matrix->packed.n_rows);
   std::atomic<uint64_t> done = 0;
   std::atomic<bool> stopped = false;
   pool.run([&](uint32_t thread) {
@@ -51,9 +49,6 @@ Status pack_weights(std::vector<PackJob> jobs, uint8_t* out, uint64_t total, con
         if (begin < end) read_ahead(begin, std::min<uint64_t>(2 * kAheadBytes, uint64_t(end - begin)));
       }
       kernels.pack(m.format, from.rows, m.n_rows, m.n_cols, chunk.first_panel, chunk.count, out + at);
-      // A tensor that is done is given back: pages of two copies would count twice.
-      if (left[chunk.job].fetch_sub(chunk.count, std::memory_order_acq_rel) == chunk.count)
-        forget(from.rows, m.n_rows * row_bytes(m.format, m.n_cols));
       const uint64_t so_far = done.fetch_add(chunk.count * panel, std::memory_order_relaxed) + chunk.count * panel;
       if (thread == 0 && progress && so_far - reported > kAheadBytes) {
         reported = so_far;

@@ -1,5 +1,5 @@
-// Tasks of the ops that are no matrix product: rows are shared out evenly, so that neighbouring row ops need no
-// barrier.
+// Tasks of the ops that work on rows: they are shared out evenly, so that neighbouring row ops need no barrier.
+// Products, attention and sampling have files of their own.
 #include "backends/cpu/tasks.h"
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 
 #include "backends/cpu/rope_table.h"
 #include "graph/storage.h"
-#include "sample/chain.h"
 
 namespace argent::cpu {
 
@@ -16,9 +15,17 @@ void run_prepare(const Run& run, const Task& task, uint32_t thread);
 void run_products(const Run& run, const Task& task, uint32_t thread);
 void run_glu(const Run& run, const Task& task, uint32_t thread);
 void run_attention(const Run& run, const Task& task, uint32_t thread);
+void run_penalize(const Run& run, const Task& task, uint32_t thread);
+void run_argmax(const Run& run, const Task& task, uint32_t thread);
+void run_top_k(const Run& run, const Task& task, uint32_t thread);
+void run_top_p(const Run& run, const Task& task, uint32_t thread);
+void run_min_p(const Run& run, const Task& task, uint32_t thread);
+void run_temperature(const Run& run, const Task& task, uint32_t thread);
+void run_draw(const Run& run, const Task& task, uint32_t thread);
 ProductsMemory products_memory(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
                                ActivationMode mode);
 uint64_t attention_workspace(const Node& node, uint32_t n_threads);
+uint64_t sample_workspace(const Node& node, uint32_t n_rows, uint32_t n_threads);
 
 namespace {
 
@@ -144,52 +151,6 @@ void run_copy(const Run& run, const Task& task, uint32_t thread) {
   });
 }
 
-// Sampling: a row is one thread's work (sample/chain.h holds the arithmetic).
-sample::Candidates candidates(float* base, uint32_t r, uint32_t n_vocab) {
-  return sample::Candidates(reinterpret_cast<uint8_t*>(base) + uint64_t(r) * sample::candidates_bytes(n_vocab));
-}
-
-void run_penalize(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) {
-    float* y = row(task.out[0], r, task.width);
-    if (task.in[0] != task.out[0]) std::memcpy(y, row(task.in[0], r, task.width), uint64_t(task.width) * 4);
-    sample::penalize({y, task.width}, run.step.sampling[r],
-                     sample::history(run.step, run.token_row(task.rows, r), run.step.sampling[r]), run.slots);
-  });
-}
-
-void run_argmax(const Run& run, const Task& task, uint32_t thread) {
-  auto* out = reinterpret_cast<int32_t*>(task.out[0]);
-  each_row(run, task, thread, [&](uint32_t r) {
-    out[r] = sample::argmax({row(task.in[0], r, task.width), task.width});
-  });
-}
-
-void run_top_k(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) {
-    sample::top_k({row(task.in[0], r, task.width), task.width}, run.step.sampling[r],
-                  candidates(task.out[0], r, task.width));
-  });
-}
-
-// top_p, min_p, temperature: in place or on a copy
-template <auto Filter>
-void run_filter(const Run& run, const Task& task, uint32_t thread) {
-  each_row(run, task, thread, [&](uint32_t r) {
-    sample::Candidates to = candidates(task.out[0], r, task.width);
-    if (task.in[0] != task.out[0]) sample::copy(candidates(task.in[0], r, task.width), to);
-    Filter(to, run.step.sampling[r]);
-  });
-}
-
-void run_draw(const Run& run, const Task& task, uint32_t thread) {
-  auto* out = reinterpret_cast<int32_t*>(task.out[0]);
-  each_row(run, task, thread, [&](uint32_t r) {
-    out[r] = sample::draw(candidates(task.in[0], r, task.width), run.step.sampling[r],
-                          uint32_t(run.step.positions[run.token_row(task.rows, r)]));
-  });
-}
-
 struct OpTask {
   void (*run)(const Run&, const Task&, uint32_t);
   Sharing sharing;
@@ -240,17 +201,17 @@ OpTask op_task(Op op) {
     case Op::penalize:
       return {run_penalize, Sharing::rows};
     case Op::argmax:
-      return {run_argmax, Sharing::rows};
+      return {run_argmax, Sharing::free};
     case Op::top_k:
-      return {run_top_k, Sharing::rows};
+      return {run_top_k, Sharing::free};
     case Op::top_p:
-      return {run_filter<sample::top_p>, Sharing::rows};
+      return {run_top_p, Sharing::free};
     case Op::min_p:
-      return {run_filter<sample::min_p>, Sharing::rows};
+      return {run_min_p, Sharing::free};
     case Op::temperature:
-      return {run_filter<sample::temperature>, Sharing::rows};
+      return {run_temperature, Sharing::free};
     case Op::draw:
-      return {run_draw, Sharing::rows};
+      return {run_draw, Sharing::free};
     case Op::add_norm_mul:
       return {run_add_norm_mul, Sharing::rows};
     case Op::norm_mul_add:
@@ -311,7 +272,7 @@ uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, 
   if (node.op == Op::matmul || node.op == Op::qkv || node.op == Op::glu)
     return products_memory(graph, node, n_rows, n_threads, mode).bytes;
   if (node.op == Op::attention) return attention_workspace(node, n_threads);
-  return 0;
+  return sample_workspace(node, n_rows, n_threads);
 }
 
 Result<TaskList> make_tasks(Plan plan, const Resources& res) {

@@ -6,6 +6,7 @@
 
 #include "backends/backend.h"
 #include "backends/cpu/matmul.h"
+#include "backends/cpu/sample.h"
 #include "backends/cpu/vector.h"
 #include "base/thread_pool.h"
 #include "graph/step_check.h"
@@ -78,6 +79,7 @@ struct Run {
   const MatmulKernels& matmul;
   const PackKernels& pack;
   const VectorKernels& vector;
+  const SampleKernels& sample;
   const std::vector<int32_t>& token_ids;  // of the step, sampled ones resolved
   const std::vector<int32_t>& slots;      // what each slot sampled last
   uint32_t n_tokens, n_outputs;

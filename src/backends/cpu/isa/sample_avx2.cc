@@ -1,0 +1,2 @@
+// The sampling kernels for avx2; CMakeLists.txt sets the flags by the file name.
+#include "backends/cpu/sample-inl.h"
