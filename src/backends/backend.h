@@ -31,6 +31,7 @@ inline constexpr uint32_t kKvBlockTokens = 32;  // positions of a KV block, on e
 struct BackendOptions {
   std::string isa;         // cpu: baseline, avx2, avx512; empty: the best that this machine has
   uint32_t n_threads = 0;  // 0: what affinity and cgroup leave
+  bool pin = true;         // cpu: as ThreadPoolOptions has it
   ActivationMode activations = ActivationMode::native;
   KvType kv_k = KvType::f16, kv_v = KvType::f16;
 };

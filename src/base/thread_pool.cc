@@ -123,12 +123,14 @@ uint32_t cgroup_cpus() {
 
 uint32_t default_threads() { return std::max(1u, std::min(uint32_t(physical_cores().size()), cgroup_cpus())); }
 
+uint32_t usable_threads() { return std::max(1u, std::min(uint32_t(affinity().size()), cgroup_cpus())); }
+
 ThreadPool::ThreadPool(Options options)
     : cores_(physical_cores()),
       n_threads_(options.n_threads ? options.n_threads
                                    : std::max(1u, std::min(uint32_t(cores_.size()), cgroup_cpus()))),
-      crowded_(n_threads_ > std::min(uint32_t(affinity().size()), cgroup_cpus())),
-      pin_(options.pin && n_threads_ <= cores_.size()),
+      crowded_(n_threads_ > usable_threads()),
+      pin_(options.pin && n_threads_ > 1 && n_threads_ == cores_.size() && cgroup_cpus() >= n_threads_),
       cpus_(n_threads_) {
   for (auto& cpu : cpus_) cpu = UINT32_MAX;
   try {
@@ -136,7 +138,6 @@ ThreadPool::ThreadPool(Options options)
   } catch (const std::system_error&) {  // a limit on threads: those that there are do the work
     n_threads_ = uint32_t(workers_.size()) + 1;
   }
-  if (pin_) set_affinity({cores_[0]});
 }
 
 ThreadPool::~ThreadPool() {
@@ -172,6 +173,7 @@ void ThreadPool::barrier() {
 void ThreadPool::run(const std::function<void(uint32_t)>& body) {
   next_.store(0, std::memory_order_relaxed);
   if (n_threads_ == 1) return body(0);
+  if (pin_) leave_pinned_cores();
   cpus_[0].store(current_cpu(), std::memory_order_relaxed);
   body_ = &body;
   region_.fetch_add(1, std::memory_order_release);
@@ -199,6 +201,14 @@ void ThreadPool::spread(uint32_t thread) {
     cpus_[thread].store(core, std::memory_order_relaxed);
     return;
   }
+}
+
+void ThreadPool::leave_pinned_cores() {
+  const uint32_t cpu = current_cpu();
+  if (std::find(cores_.begin() + 1, cores_.end(), cpu) == cores_.end()) return;
+  const std::vector<uint32_t> allowed = affinity();
+  set_affinity({cores_[0]});
+  set_affinity(allowed);
 }
 
 void ThreadPool::work(uint32_t thread) {

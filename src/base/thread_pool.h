@@ -13,10 +13,15 @@ namespace argent {
 // cgroups (v1 and v2, rounded down), at least 1.
 uint32_t default_threads();
 
+// Threads that can run at once: CPUs of the affinity mask, no more than the CPU limit of the cgroups. Beyond it threads
+// only wait for each other.
+uint32_t usable_threads();
+
 struct ThreadPoolOptions {
   uint32_t n_threads = 0;  // 0: default_threads(). Fewer where the system starts no more.
-  bool pin = false;        // thread i stays on the i-th core of the affinity mask; thread 0 is the one that makes the
-                           // pool. Without effect when threads outnumber cores.
+  bool pin = true;         // Where there is a thread for each core of the affinity mask, and no tighter limit, worker i
+                           // stays on the i-th core; with fewer threads the system places them, since other processes
+                           // would be pinned to the same cores.
 };
 
 class ThreadPool {
@@ -69,6 +74,8 @@ class ThreadPool {
   void release(uint32_t phase);
   // Moves this worker away from a core that an earlier thread runs on, if another one is free.
   void spread(uint32_t thread);
+  // Moves the caller to the core that no pinned worker has, should it be on another.
+  void leave_pinned_cores();
   // Waits until `value` is no longer `old`: spins, yields, then parks.
   void wait_change(const std::atomic<uint32_t>& value, uint32_t old) const;
 

@@ -10,6 +10,7 @@
 
 #include "base/mapped_file.h"
 #include "base/switches.h"
+#include "base/thread_pool.h"
 #include "hub/hub.h"
 #include "sample/params.h"
 
@@ -49,6 +50,11 @@ Result<EngineOptions> ModelOptions::engine_options() const {
   o.backend.isa = isa.empty() ? switch_text(Switch::isa) : isa;
   ARGENT_LET(o.backend.n_threads, switch_u32(Switch::threads, 1024));
   if (threads) o.backend.n_threads = threads;
+  if (const uint32_t usable = usable_threads(); o.backend.n_threads > usable) {
+    to_stderr("argent: {} threads were asked for, {} can run at once here: {} do\n", o.backend.n_threads, usable, usable);
+    o.backend.n_threads = usable;
+  }
+  ARGENT_LET(o.backend.pin, switch_bool(Switch::pin));
   ARGENT_LET(o.fuse, switch_bool(Switch::fuse));
   ARGENT_LET(o.prefix_cache, switch_bool(Switch::prefix_cache));
   o.n_ctx = ctx;

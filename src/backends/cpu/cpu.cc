@@ -48,7 +48,7 @@ class CpuBackend final : public Backend {
   CpuBackend(const BackendOptions& options, Isa isa)
       : options_(options),
         isa_(isa),
-        pool_({.n_threads = options.n_threads, .pin = false}),
+        pool_({.n_threads = options.n_threads, .pin = options.pin}),
         matmul_(matmul_kernels(isa)),
         pack_(pack_kernels(isa)),
         vector_(vector_kernels(isa)),
