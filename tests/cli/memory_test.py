@@ -1,0 +1,68 @@
+"""Where weights are, what that takes, how many threads run."""
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+import harness
+from harness import GEMMA, SMOL, Run, environment
+
+
+def resident_kb(*args):
+    """Memory of a run that has begun to answer, by the names of /proc."""
+    process = subprocess.Popen([harness.BINARY, *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment())
+    process.stdout.read(1)
+    with open(f"/proc/{process.pid}/status") as status:
+        text = status.read()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    return {name: int(re.search(rf"^{name}:\s+(\d+) kB", text, re.M)[1]) for name in ["VmRSS", "RssAnon", "RssFile"]}
+
+
+class Weights(unittest.TestCase):
+    def test_texts_do_not_depend_on_where_weights_are(self):
+        for model in [SMOL, GEMMA]:
+            run = lambda weights: Run("complete", model, "The capital of France is", "-n", "12", "--temp", "0", "--weights", weights)
+            resident, mapped = run("resident"), run("mapped")
+            self.assertEqual(resident.rc, 0, resident.err)
+            self.assertEqual(resident.out, mapped.out)
+            self.assertTrue(resident.out)
+
+    def test_the_mapping_is_dropped(self):
+        tensors = os.path.getsize(harness.model(SMOL))
+        args = ["complete", SMOL, "Once upon a time", "--ignore-end", "-n", "500", "--temp", "0", "--ctx", "512"]
+        report = Run("check", SMOL, "--ctx", "512", "--json").json()["devices"][0]
+        self.assertEqual(report["weights"], "resident")
+        self.assertLessEqual(report["weights_bytes"], 1.04 * tensors)
+        used = resident_kb(*args)
+        rest = used["VmRSS"] * 1024 - report["kv_bytes"] - report["workspace_bytes"]
+        self.assertLessEqual(rest, 1.04 * tensors + (64 << 20), used)
+        self.assertLess(used["RssFile"] * 1024, tensors / 2)
+        mapped = resident_kb(*args, "--weights", "mapped")
+        self.assertLess(mapped["RssAnon"] * 1024, used["RssAnon"] * 1024 - tensors / 2)
+
+    def test_policy(self):
+        check = lambda *args: Run("check", SMOL, "--json", *args).json()["devices"][0]
+        self.assertEqual((check("--weights", "mapped")["weights"], check("--weights", "mapped")["weights_bytes"]), ("mapped", 0))
+        self.assertIn("resident", Run("check", SMOL).out)
+        self.assertIn("mapped", Run("check", SMOL, "--weights", "mapped").out)
+        wrong = Run("check", SMOL, "--weights", "here")
+        self.assertEqual((wrong.rc, wrong.err.count("\n")), (2, 1))
+        self.assertIn("wanted auto, resident or mapped", wrong.err)
+        other = Run("complete", SMOL, "a", "-n", "1", "--device", "reference", "--weights", "resident")
+        self.assertNotEqual(other.rc, 0)
+        self.assertIn("reference cannot keep weights in a copy of its own", other.err)
+
+
+class Threads(unittest.TestCase):
+    def test_no_more_than_can_run_at_once(self):
+        usable = len(os.sched_getaffinity(0))
+        run = Run("complete", SMOL, "a", "-n", "2", "-t", "1000")
+        self.assertEqual(run.rc, 0)
+        self.assertRegex(run.err, r"argent: 1000 threads were asked for, (\d+) can run at once here: \1 do\n")
+        self.assertLessEqual(int(re.search(r"for, (\d+) can", run.err)[1]), usable)
+        for pin in ["0", "1"]:
+            self.assertEqual(Run("complete", SMOL, "a", "-n", "2", "--temp", "0", env={"ARGENT_PIN": pin}).rc, 0)
+
