@@ -40,6 +40,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const Engi
 
 Status Engine::settle_memory() {
   const KvLayout& layout = model_.kv;
+  ARGENT_TRY(check_kv_types(layout, options_.backend.kv_k, options_.backend.kv_v));
   memory_.free_bytes = backend_->caps().memory_free;
   for (ValueId id = 0; id < model_.graph.values.size(); ++id)
     if (model_.graph.value(id).kind == ValueKind::weight)
@@ -302,7 +303,7 @@ Result<StepResult> Engine::run_step(Tail tail) {
     uint64_t n_kv = 0;
     for (const StepSequence& s : step_.sequences) n_kv += s.length;
     for (const auto& [k, plan] : profiled_plans_)
-      if (k == key) record_profile(plan, {n_tokens, n_outputs, n_kv, kv_element_bytes(options_.backend.kv_k)});
+      if (k == key) record_profile(plan, {n_tokens, n_outputs, n_kv, options_.backend.kv_k, options_.backend.kv_v});
   }
   return result;
 }

@@ -1,0 +1,24 @@
+// How the attention of a step is shared out to threads: plain numbers in, plain numbers out. Results have the same bits
+// whatever it says.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace argent::cpu {
+
+inline constexpr uint32_t kSplitRows = 8;    // most rows whose keys are divided
+inline constexpr uint32_t kSplitWave = 64;   // splits that are reduced before they are merged: 16,384 keys
+inline constexpr uint32_t kEnoughTiles = 8;  // a thread: then whole tiles keep all threads busy to the end
+
+// Splits of the keys that a claim takes, one after the other, so that each fetches the next one's keys. 0: a claim is a
+// tile of rows with all its keys.
+//   n_rows    of the step;   n_tiles   sequences with rows times KV heads
+//   n_splits  of the longest sequence, at least 1
+constexpr uint32_t splits_a_claim(uint32_t n_rows, uint32_t n_tiles, uint32_t n_splits, uint32_t n_threads) {
+  if (n_threads == 1 || n_splits == 1 || n_rows > kSplitRows || n_tiles >= kEnoughTiles * n_threads) return 0;
+  // About eight claims a thread in a wave.
+  return std::clamp(n_tiles * std::min(n_splits, kSplitWave) / (8 * n_threads), 1u, n_splits);
+}
+
+}  // namespace argent::cpu
