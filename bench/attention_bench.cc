@@ -5,8 +5,9 @@
 //                   [--processor-time]
 //
 // Work is divided as tasks_attention.cc does it. Decode steps through as many layers as fill 256 MiB, so that keys come
-// from memory. --processor-time takes one thread and its own time, for a machine that others use too. Operations are
-// those of visible keys only: 2 (d_head + d_value) a query head and key.
+// from memory, in turn with bare reads of the same memory, which its percentage is of. --processor-time takes one
+// thread and its own time, for a machine that others use too. Operations are those of visible keys only: 2 (d_head +
+// d_value) a query head and key.
 #include <fmt/format.h>
 
 #include <time.h>
@@ -50,25 +51,28 @@ double best_time(double budget, const std::function<void()>& body) {
   return best;
 }
 
+// Reads the bytes with all threads of a region, a share each.
+void read_all(ThreadPool& pool, uint32_t thread, const uint8_t* data, uint64_t bytes, std::atomic<uint64_t>& sink) {
+  typedef uint64_t Vector __attribute__((vector_size(64)));
+  const uint64_t share = bytes / pool.n_threads() / 256 * 4;  // vectors
+  const Vector* p = reinterpret_cast<const Vector*>(data) + share * thread;
+  Vector sums[4] = {};
+  for (uint64_t i = 0; i < share; i += 4)
+    for (int k = 0; k < 4; ++k) sums[k] ^= p[i + k];
+  sums[0] ^= sums[1] ^ sums[2] ^ sums[3];
+  sink += sums[0][0] ^ sums[0][7];
+}
+
 // Bytes a second that all threads read from memory together.
 double read_bandwidth(ThreadPool& pool, const uint8_t* data, uint64_t bytes, double budget) {
   std::atomic<uint64_t> sink = 0;
   constexpr uint64_t kPieces = 16;
-  const uint64_t share = bytes / kPieces / pool.n_threads() / 256 * 256;
   uint64_t piece = 0;
   const double time = best_time(budget, [&] {
-    pool.run([&](uint32_t thread) {
-      typedef uint64_t Vector __attribute__((vector_size(64)));
-      const Vector* p = reinterpret_cast<const Vector*>(data + (piece * pool.n_threads() + thread) * share);
-      Vector sums[4] = {};
-      for (uint64_t i = 0; i < share / 64; i += 4)
-        for (int k = 0; k < 4; ++k) sums[k] ^= p[i + k];
-      sums[0] ^= sums[1] ^ sums[2] ^ sums[3];
-      sink += sums[0][0] ^ sums[0][7];
-    });
+    pool.run([&](uint32_t thread) { read_all(pool, thread, data + piece * (bytes / kPieces), bytes / kPieces, sink); });
     piece = (piece + 1) % kPieces;
   });
-  return double(share * pool.n_threads()) / time;
+  return double(bytes / kPieces) / time;
 }
 
 #if defined(__x86_64__)
@@ -218,33 +222,64 @@ void decode(const Machine& m, const Shape& s, uint32_t depth) {
   const int32_t position = int32_t(depth - 1);
   const uint32_t policy = splits_a_claim(1, s.n_head_kv, n_splits, m.pool.n_threads());
   const uint32_t a_claim = policy ? policy : n_splits, n_claims = (n_splits + a_claim - 1) / a_claim;
-  uint32_t number = 0;
-  const double time = best_time(m.seconds, [&] {
-    const KvLayer& layer = cache.layers[number++ % n_layers];
-    m.pool.run([&](uint32_t thread) {
-      for (uint32_t c = m.pool.claim(); c < s.n_head_kv * n_claims; c = m.pool.claim()) {
-        const uint32_t head_kv = c / n_claims, first = c % n_claims * a_claim;
-        const float* rows = q.data() + uint64_t(head_kv) * group * s.d;
-        AttentionTile tile = {&layer, cache.table.data(), head_kv, group, s.window, 0.125f, 0, 1, &rows, &position};
-        tile.fetch_end = std::min(first + a_claim, n_splits);
-        for (uint32_t k = first; k < tile.fetch_end; k += policy ? 1 : n_splits) {
-          float* mine = states + (uint64_t(k) * s.n_head + head_kv * group) * state;
-          m.kernels.attention_begin(mine, group, s.d);
-          m.kernels.attention(tile, k, policy ? k + 1 : n_splits, mine, memory->data() + thread * scratch);
+  const auto attend = [&](const KvLayer& layer, uint32_t thread) {
+    constexpr uint32_t kBlocks = kSplitKeys / kKvBlockTokens;
+    const uint32_t total = s.n_head_kv * n_claims;
+    const bool ahead = claims_ahead(total, m.pool.n_threads());
+    uint32_t c = m.pool.claim(), then = total;
+    for (; c < total; c = ahead ? then : m.pool.claim()) {
+      if (ahead) then = m.pool.claim();
+      const uint32_t head_kv = c / n_claims, first = c % n_claims * a_claim, end = std::min(first + a_claim, n_splits);
+      const float* rows = q.data() + uint64_t(head_kv) * group * s.d;
+      AttentionTile tile = {&layer, cache.table.data(), head_kv, group, s.window, 0.125f, 0, 1, &rows, &position};
+      for (uint32_t k = first; k < end; k += policy ? 1 : n_splits) {
+        const bool same = policy && k + 1 < end;
+        if (same || then < total) {
+          const uint32_t split = same ? k + 1 : then % n_claims * a_claim;
+          tile.next = cache.table.data() + split * kBlocks;
+          tile.n_next = std::min(kBlocks, uint32_t(cache.table.size()) - split * kBlocks);
+          tile.next_head = same ? head_kv : then / n_claims;
         }
+        float* mine = states + (uint64_t(k) * s.n_head + head_kv * group) * state;
+        m.kernels.attention_begin(mine, group, s.d);
+        m.kernels.attention(tile, k, policy ? k + 1 : n_splits, mine, memory->data() + thread * scratch);
       }
-      m.pool.barrier();
-      for (uint32_t h = m.pool.claim(); h < s.n_head_kv; h = m.pool.claim()) {
-        float* sum = states + (uint64_t(n_splits) * s.n_head + h * group) * state;
-        m.kernels.attention_begin(sum, group, s.d);
-        for (uint32_t k = 0; k < (policy ? n_splits : 1); ++k)
-          m.kernels.attention_merge(sum, states + (uint64_t(k) * s.n_head + h * group) * state, group, s.d);
-        for (uint32_t g = 0; g < group; ++g)
-          m.kernels.attention_end(sum + g * state, out.data() + (h * group + g) * s.d, s.d);
-      }
+    }
+    m.pool.barrier();
+    for (uint32_t h = m.pool.claim(); h < s.n_head_kv; h = m.pool.claim()) {
+      float* sum = states + (uint64_t(n_splits) * s.n_head + h * group) * state;
+      m.kernels.attention_begin(sum, group, s.d);
+      for (uint32_t k = 0; k < (policy ? n_splits : 1); ++k)
+        m.kernels.attention_merge(sum, states + (uint64_t(k) * s.n_head + h * group) * state, group, s.d);
+      for (uint32_t g = 0; g < group; ++g)
+        m.kernels.attention_end(sum + g * state, out.data() + (h * group + g) * s.d, s.d);
+    }
+    m.pool.barrier();
+  };
+  // Some layers in one region, as a step does it, in turn with a bare read of as many others.
+  const uint32_t n = std::max(1u, n_layers / 4);
+  std::atomic<uint64_t> sink = 0;
+  uint32_t next = 0;
+  double time = 1e30, read_time = 1e30;
+  const double start = now();
+  do {
+    double begin = now();
+    m.pool.run([&](uint32_t thread) {
+      for (uint32_t l = 0; l < n; ++l) attend(cache.layers[(next + l) % n_layers], thread);
     });
-  });
-  report(m, fmt::format("{} {}: 1 row after {}", name_of(s.type), s.name, depth - 1), time,
+    time = std::min(time, (now() - begin) / n);
+    next = (next + n) % n_layers;
+    begin = now();
+    m.pool.run([&](uint32_t thread) {
+      for (uint32_t l = 0; l < n; ++l)
+        read_all(m.pool, thread, cache.layers[(next + l) % n_layers].k, 2 * cache.bytes, sink);
+    });
+    read_time = std::min(read_time, (now() - begin) / n);
+    next = (next + n) % n_layers;
+  } while (now() - start < m.seconds);
+  Machine here = m;
+  here.bandwidth = 2 * double(cache.bytes) / read_time;
+  report(here, fmt::format("{} {}: 1 row after {}", name_of(s.type), s.name, depth - 1), time,
          double(depth) * s.n_head * 4 * s.d, double(layer_bytes));
 }
 

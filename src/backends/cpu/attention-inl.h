@@ -87,17 +87,28 @@ struct Queries {
   float into_factor[kMaxQueries], factor[kMaxQueries];  // of the state and of this split when they are merged
 };
 
-// One KV head's cache in one split.
+// One KV head's cache in one split, and the keys that are read after it.
 struct Split {
   const AttentionTile& tile;
   const int32_t* table;  // of the split's first block
-  int n_blocks;          // from there on, that rows of the tile may see
+  const int32_t* next;
+  int n_next;
+  uint32_t next_head;
 };
 
-SIMD_FN const uint8_t* k_block(const Split& split, int block) {
-  const KvLayer& layer = *split.tile.layer;
-  const uint64_t head = uint64_t(uint32_t(split.table[block])) * layer.n_head_kv + split.tile.head_kv;
+SIMD_FN const uint8_t* k_head(const KvLayer& layer, int32_t block, uint32_t head_kv) {
+  const uint64_t head = uint64_t(uint32_t(block)) * layer.n_head_kv + head_kv;
   return layer.k + head * kv_bytes_of(layer.k_type, layer.d_head * kBlock);
+}
+
+SIMD_FN const uint8_t* k_block(const Split& split, int block) {
+  return k_head(*split.tile.layer, split.table[block], split.tile.head_kv);
+}
+
+// Block `block` of the keys that are read next; `otherwise` where there is none.
+SIMD_FN const uint8_t* next_k_block(const Split& split, int block, const uint8_t* otherwise) {
+  return block < split.n_next && split.next[block] >= 0 ? k_head(*split.tile.layer, split.next[block], split.next_head)
+                                                        : otherwise;
 }
 
 SIMD_FN const uint8_t* v_block(const Split& split, int block) {
@@ -210,7 +221,8 @@ __attribute__((noinline)) void score(const Split& split, const Queries& queries,
 }
 
 // Scores of one query to exponentials; their maximum and sum.
-SIMD_FN void softmax(float* scores, int lo, int hi, float scale, float softcap, float& maximum, float& sum) {
+SIMD_FN void softmax(float* scores, int lo, int hi, float scale, float softcap, const uint8_t* next, float& maximum,
+                     float& sum) {
   const F32 factor = set_f32(scale), cap = set_f32(softcap), inverse_cap = set_f32(1.0f / softcap);
   const F32 nothing = set_f32(-__builtin_inff());
   const int begin = lo / 16 * 16, end = (hi + 15) / 16 * 16;
@@ -222,6 +234,7 @@ SIMD_FN void softmax(float* scores, int lo, int hi, float scale, float softcap, 
   }
   for (int key = begin; key < end; key += 16) {
     const bool whole = key >= lo && key + 16 <= hi;
+    fetch(next + key * 8, 128);
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
       const int at = key + v * kLanes;
@@ -234,7 +247,8 @@ SIMD_FN void softmax(float* scores, int lo, int hi, float scale, float softcap, 
   }
   maximum = fold_max(best);
   const F32 shift = set_f32(maximum == -__builtin_inff() ? 0.0f : maximum);
-  for (int key = begin; key < end; key += 16)
+  for (int key = begin; key < end; key += 16) {
+    fetch(next + kSplitKeys * 8 + key * 8, 128);
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
       const int at = key + v * kLanes;
@@ -242,6 +256,7 @@ SIMD_FN void softmax(float* scores, int lo, int hi, float scale, float softcap, 
       store_all(scores + at, p);
       sums[v] = add(sums[v], p);
     }
+  }
   sum = fold_sum(sums);
 }
 
@@ -311,8 +326,7 @@ SIMD_FN void mix_columns(const Split& split, const Queries& queries, const float
       }
       weights += key % kBlock;
       if (range == 1) {
-        const uint8_t* next =
-            block + kBlocks < split.n_blocks ? k_block(split, block + kBlocks) : k_block(split, block);
+        const uint8_t* next = next_k_block(split, block, values);
         next += uint64_t(k_bytes) * d / d_value + uint32_t(key % kBlock) * ahead;
         for (; key < end; ++key, ++weights, at += d_value, next += ahead) {
           fetch(next, ahead);
@@ -484,11 +498,13 @@ void attention_begin(float* states, uint32_t n_states, uint32_t d_value) {
 void attention(const AttentionTile& tile, uint32_t split_begin, uint32_t split_end, float* states, uint8_t* scratch) {
   const uint32_t n_queries = tile.n_rows * tile.n_group;
   float* scores = reinterpret_cast<float*>(scratch);
-  const uint32_t last = tile.position[tile.n_rows - 1] / kBlock;
-  const uint32_t fetched = (tile.fetch_end > split_end ? tile.fetch_end : split_end) * kBlocks;
-  const uint32_t n_blocks = last < fetched ? last + 1 : fetched;
+  const uint32_t n_blocks = uint32_t(tile.position[tile.n_rows - 1]) / kBlock + 1;
   for (uint32_t number = split_begin; number < split_end; ++number) {
-    const Split split = {tile, tile.table + uint64_t(number) * kBlocks, int(n_blocks - number * kBlocks)};
+    const uint32_t behind = (number + 1) * kBlocks;
+    Split split = {tile, tile.table + uint64_t(number) * kBlocks, tile.next, int(tile.n_next), tile.next_head};
+    if (number + 1 < split_end)
+      split.next = tile.table + behind, split.n_next = n_blocks < behind ? 0 : int(n_blocks - behind),
+      split.next_head = tile.head_kv;
     for (uint32_t begin = 0; begin < n_queries;) {
       const uint32_t left = n_queries - begin;
       const int n = left >= 2 * kMaxQueries || left == kMaxQueries ? kMaxQueries
@@ -505,7 +521,9 @@ void attention(const AttentionTile& tile, uint32_t split_begin, uint32_t split_e
           queries.factor[i] = 0;
           if (queries.lo[i] == queries.hi[i]) continue;
           float maximum, sum;
-          softmax(scores + i * kSplitKeys, queries.lo[i], queries.hi[i], tile.scale, tile.softcap, maximum, sum);
+          // Some of the next keys: 4 KiB a query, so that memory is busy meanwhile.
+          const uint8_t* next = next_k_block(split, i, scratch);
+          softmax(scores + i * kSplitKeys, queries.lo[i], queries.hi[i], tile.scale, tile.softcap, next, maximum, sum);
           if (sum != 0) merge_softmax(queries.state[i], maximum, sum, queries.into_factor[i], queries.factor[i]);
         }
         with_type(tile.layer->v_type,

@@ -126,6 +126,15 @@ Item item_at(const Run& run, const Task& task, uint32_t index) {
   return {};
 }
 
+// The keys of a split of an item are the next that the tile's caller reads.
+void set_next(AttentionTile& tile, const Item& item, uint32_t group, uint32_t split) {
+  const std::span<const int32_t> table = item.sequence->tables[group];
+  const size_t first = std::min<size_t>(table.size(), uint64_t(split) * (kSplitKeys / kKvBlockTokens));
+  tile.next = table.data() + first;
+  tile.n_next = uint32_t(std::min<size_t>(table.size() - first, kSplitKeys / kKvBlockTokens));
+  tile.next_head = item.head_kv;
+}
+
 uint32_t count_items(const Run& run, const Task& task) {
   uint32_t n = 0;
   for (const StepSequence& s : run.step.sequences) n += rows_of(run, task, s).count ? task.attrs->n_head_kv : 0;
@@ -139,16 +148,23 @@ void attend_splits(const Run& run, const Task& task, uint32_t thread, uint32_t n
   Tile t;
   for (uint32_t wave = 0; wave < n_splits; wave += kSplitWave) {
     const uint32_t in_wave = std::min(kSplitWave, n_splits - wave), n_claims = (in_wave + a_claim - 1) / a_claim;
-    for (uint32_t c = run.pool.claim(); c < n_items * n_claims; c = run.pool.claim()) {
+    const uint32_t total = n_items * n_claims;
+    const bool ahead = claims_ahead(total, run.pool.n_threads());
+    uint32_t c = run.pool.claim(), then = total;
+    for (; c < total; c = ahead ? then : run.pool.claim()) {
+      if (ahead) then = run.pool.claim();
       const Item item = item_at(run, task, c / n_claims);
       fill_tile(run, task, *item.sequence, item.rows.first, item.rows.count, item.head_kv, t);
       const uint32_t first = c % n_claims * a_claim, end = std::min(first + a_claim, in_wave);
-      t.tile.fetch_end = wave + end;
       for (uint32_t k = first; k < end; ++k) {
         float* mine = w.split(task.workspace, k, item.rows.first, item.head_kv);
         run.vector.attention_begin(mine, uint32_t(item.rows.count * w.group), a.d_value);
-        if (wave + k >= t.split_begin && wave + k < t.split_end)
-          run.vector.attention(t.tile, wave + k, wave + k + 1, mine, w.scratch(task.workspace, thread));
+        if (wave + k < t.split_begin || wave + k >= t.split_end) continue;
+        if (k + 1 < end)
+          set_next(t.tile, item, task.group, wave + k + 1);
+        else if (then < total)
+          set_next(t.tile, item_at(run, task, then / n_claims), task.group, wave + then % n_claims * a_claim);
+        run.vector.attention(t.tile, wave + k, wave + k + 1, mine, w.scratch(task.workspace, thread));
       }
     }
     run.pool.barrier();

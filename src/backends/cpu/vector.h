@@ -39,8 +39,10 @@ struct AttentionTile {
   uint32_t n_rows;          // at most kAttentionRows
   const float* const* q;    // by row: the first of its n_group query heads of d_head floats
   const int32_t* position;  // by row, ascending
-  uint32_t fetch_end = 0;   // keys of splits before it are fetched ahead, though the call may end before; results do
-                            // not depend on it
+  // Keys that the caller reads after this call, fetched meanwhile: n_next blocks (below 0: none) of one of the layer's
+  // heads. Results do not depend on them.
+  const int32_t* next = nullptr;
+  uint32_t n_next = 0, next_head = 0;
 };
 inline constexpr uint32_t kAttentionRows = 16;
 inline constexpr uint32_t kAttentionQueries = 8;  // query heads that meet a key at once, at most
