@@ -220,25 +220,23 @@ void decode(const Machine& m, const Shape& s, uint32_t depth) {
   if (!memory) return fmt::print("{}\n", memory.error().message);
   float* states = reinterpret_cast<float*>(memory->data() + m.pool.n_threads() * scratch);
   const int32_t position = int32_t(depth - 1);
-  const uint32_t policy = splits_a_claim(1, s.n_head_kv, n_splits, m.pool.n_threads());
-  const uint32_t a_claim = policy ? policy : n_splits, n_claims = (n_splits + a_claim - 1) / a_claim;
+  const uint32_t policy = units_a_claim(1, s.n_head_kv, n_splits, m.pool.n_threads()), a_claim = std::max(1u, policy);
   const auto attend = [&](const KvLayer& layer, uint32_t thread) {
     constexpr uint32_t kBlocks = kSplitKeys / kKvBlockTokens;
-    const uint32_t total = s.n_head_kv * n_claims;
-    const bool ahead = claims_ahead(total, m.pool.n_threads());
-    uint32_t c = m.pool.claim(), then = total;
-    for (; c < total; c = ahead ? then : m.pool.claim()) {
-      if (ahead) then = m.pool.claim();
-      const uint32_t head_kv = c / n_claims, first = c % n_claims * a_claim, end = std::min(first + a_claim, n_splits);
-      const float* rows = q.data() + uint64_t(head_kv) * group * s.d;
-      AttentionTile tile = {&layer, cache.table.data(), head_kv, group, s.window, 0.125f, 0, 1, &rows, &position};
-      for (uint32_t k = first; k < end; k += policy ? 1 : n_splits) {
-        const bool same = policy && k + 1 < end;
-        if (same || then < total) {
-          const uint32_t split = same ? k + 1 : then % n_claims * a_claim;
-          tile.next = cache.table.data() + split * kBlocks;
-          tile.n_next = std::min(kBlocks, uint32_t(cache.table.size()) - split * kBlocks);
-          tile.next_head = same ? head_kv : then / n_claims;
+    const uint32_t n_units = s.n_head_kv * (policy ? n_splits : 1);
+    const bool ahead = claims_ahead(n_units / a_claim, m.pool.n_threads());
+    uint32_t begin = m.pool.claim() * a_claim, then = n_units;
+    for (; begin < n_units; begin = ahead ? then : m.pool.claim() * a_claim) {
+      if (ahead) then = m.pool.claim() * a_claim;
+      const uint32_t end = std::min(begin + a_claim, n_units);
+      for (uint32_t unit = begin; unit < end; ++unit) {
+        const uint32_t k = unit / s.n_head_kv, head_kv = unit % s.n_head_kv, next = unit + 1 < end ? unit + 1 : then;
+        const float* rows = q.data() + uint64_t(head_kv) * group * s.d;
+        AttentionTile tile = {&layer, cache.table.data(), head_kv, group, s.window, 0.125f, 0, 1, &rows, &position};
+        if (next < n_units) {
+          tile.next = cache.table.data() + next / s.n_head_kv * kBlocks;
+          tile.n_next = std::min(kBlocks, uint32_t(cache.table.size()) - next / s.n_head_kv * kBlocks);
+          tile.next_head = next % s.n_head_kv;
         }
         float* mine = states + (uint64_t(k) * s.n_head + head_kv * group) * state;
         m.kernels.attention_begin(mine, group, s.d);

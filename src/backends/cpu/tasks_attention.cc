@@ -51,10 +51,16 @@ void fill_tile(const Run& run, const Task& task, const StepSequence& s, uint32_t
   t.split_end = last / kSplitKeys + 1;
 }
 
-uint32_t most_splits(const Run& run) {
-  int32_t last = 0;
-  for (int32_t p : run.step.positions) last = std::max(last, p);
-  return uint32_t(last) / kSplitKeys + 1;
+// Splits that some row of the step sees.
+struct SplitRange {
+  uint32_t first, end;
+};
+
+SplitRange visible_splits(const Run& run, uint32_t window) {
+  int32_t first = INT32_MAX, last = 0;
+  for (const int32_t p : run.step.positions) first = std::min(first, p), last = std::max(last, p);
+  const uint32_t oldest = window && uint32_t(first) + 1 > window ? uint32_t(first) + 1 - window : 0;
+  return {window ? oldest / kSplitKeys : 0, uint32_t(last) / kSplitKeys + 1};
 }
 
 // The workspace: scratch and one tile's states for each thread, then the states of kSplitWave splits of kSplitRows rows
@@ -141,29 +147,31 @@ uint32_t count_items(const Run& run, const Task& task) {
   return n;
 }
 
-void attend_splits(const Run& run, const Task& task, uint32_t thread, uint32_t n_items, uint32_t n_splits,
+void attend_splits(const Run& run, const Task& task, uint32_t thread, uint32_t n_items, const SplitRange& splits,
                    uint32_t a_claim) {
   const Attrs& a = *task.attrs;
   const Workspace w(a, run.pool.n_threads());
   Tile t;
-  for (uint32_t wave = 0; wave < n_splits; wave += kSplitWave) {
-    const uint32_t in_wave = std::min(kSplitWave, n_splits - wave), n_claims = (in_wave + a_claim - 1) / a_claim;
-    const uint32_t total = n_items * n_claims;
-    const bool ahead = claims_ahead(total, run.pool.n_threads());
-    uint32_t c = run.pool.claim(), then = total;
-    for (; c < total; c = ahead ? then : run.pool.claim()) {
-      if (ahead) then = run.pool.claim();
-      const Item item = item_at(run, task, c / n_claims);
-      fill_tile(run, task, *item.sequence, item.rows.first, item.rows.count, item.head_kv, t);
-      const uint32_t first = c % n_claims * a_claim, end = std::min(first + a_claim, in_wave);
-      for (uint32_t k = first; k < end; ++k) {
+  for (uint32_t wave = splits.first; wave < splits.end; wave += kSplitWave) {
+    // Units are the KV heads of a split, which lie side by side, then those of the next split.
+    const uint32_t in_wave = std::min(kSplitWave, splits.end - wave), n_units = n_items * in_wave;
+    const auto split_of = [&](uint32_t unit) { return unit / a.n_head_kv % in_wave; };
+    const auto item_of = [&](uint32_t unit) {
+      return item_at(run, task, unit / a.n_head_kv / in_wave * a.n_head_kv + unit % a.n_head_kv);
+    };
+    const bool ahead = claims_ahead(n_units / a_claim, run.pool.n_threads());
+    uint32_t begin = run.pool.claim() * a_claim, then = n_units;
+    for (; begin < n_units; begin = ahead ? then : run.pool.claim() * a_claim) {
+      if (ahead) then = run.pool.claim() * a_claim;
+      const uint32_t end = std::min(begin + a_claim, n_units);
+      for (uint32_t unit = begin; unit < end; ++unit) {
+        const Item item = item_of(unit);
+        const uint32_t k = split_of(unit), next = unit + 1 < end ? unit + 1 : then;
+        fill_tile(run, task, *item.sequence, item.rows.first, item.rows.count, item.head_kv, t);
         float* mine = w.split(task.workspace, k, item.rows.first, item.head_kv);
         run.vector.attention_begin(mine, uint32_t(item.rows.count * w.group), a.d_value);
         if (wave + k < t.split_begin || wave + k >= t.split_end) continue;
-        if (k + 1 < end)
-          set_next(t.tile, item, task.group, wave + k + 1);
-        else if (then < total)
-          set_next(t.tile, item_at(run, task, then / n_claims), task.group, wave + then % n_claims * a_claim);
+        if (next < n_units) set_next(t.tile, item_of(next), task.group, wave + split_of(next));
         run.vector.attention(t.tile, wave + k, wave + k + 1, mine, w.scratch(task.workspace, thread));
       }
     }
@@ -172,16 +180,16 @@ void attend_splits(const Run& run, const Task& task, uint32_t thread, uint32_t n
       const Item item = item_at(run, task, i);
       const uint32_t n_states = uint32_t(item.rows.count * w.group);
       float* sum = w.split(task.workspace, kSplitWave, item.rows.first, item.head_kv);
-      if (wave == 0) run.vector.attention_begin(sum, n_states, a.d_value);
+      if (wave == splits.first) run.vector.attention_begin(sum, n_states, a.d_value);
       for (uint32_t k = 0; k < in_wave; ++k)
         run.vector.attention_merge(sum, w.split(task.workspace, k, item.rows.first, item.head_kv), n_states, a.d_value);
-      if (wave + in_wave < n_splits) continue;
+      if (wave + in_wave < splits.end) continue;
       for (uint32_t n = 0; n < n_states; ++n) {
         const uint64_t row = item.rows.first + n / w.group, head = item.head_kv * w.group + n % w.group;
         run.vector.attention_end(sum + n * w.state, task.out[0] + (row * a.n_head + head) * a.d_value, a.d_value);
       }
     }
-    if (wave + in_wave < n_splits) run.pool.barrier();
+    if (wave + in_wave < splits.end) run.pool.barrier();
   }
 }
 
@@ -190,10 +198,12 @@ void attend_splits(const Run& run, const Task& task, uint32_t thread, uint32_t n
 uint64_t attention_workspace(const Node& node, uint32_t n_threads) { return Workspace(node.attrs, n_threads).bytes(); }
 
 void run_attention(const Run& run, const Task& task, uint32_t thread) {
-  const uint32_t n_items = count_items(run, task), n_splits = most_splits(run);
-  const uint32_t a_claim = splits_a_claim(run.count(task.rows), n_items, n_splits, run.pool.n_threads());
+  const uint32_t n_items = count_items(run, task);
+  const SplitRange splits = visible_splits(run, task.attrs->window);
+  const uint32_t a_claim =
+      units_a_claim(run.count(task.rows), n_items, splits.end - splits.first, run.pool.n_threads());
   if (a_claim)
-    attend_splits(run, task, thread, n_items, n_splits, a_claim);
+    attend_splits(run, task, thread, n_items, splits, a_claim);
   else
     attend_tiles(run, task, thread);
 }
