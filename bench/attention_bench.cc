@@ -358,6 +358,7 @@ int run(int argc, char** argv) {
     if (only.empty() || only == "decode") {
       decode(m, {"9 heads / 3 x 64", 9, 3, 64, 0, t}, 8192);
       decode(m, {"14 heads / 2 x 64", 14, 2, 64, 0, t}, 8192);
+      decode(m, {"16 heads / 8 x 128", 16, 8, 128, 0, t}, 2048);
       decode(m, {"16 heads / 8 x 128", 16, 8, 128, 0, t}, 8192);
       decode(m, {"28 heads / 4 x 128", 28, 4, 128, 0, t}, 8192);
       decode(m, {"32 heads / 2 x 128", 32, 2, 128, 0, t}, 8192);
