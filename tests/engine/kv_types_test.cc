@@ -82,5 +82,19 @@ TEST(KvTypes, AnswersOfOnePromptGoTheirOwnWays) {
   }
 }
 
+TEST(KvTypes, HeadsThatAreNoWholeGroups) {
+  const TinyModel model("qwen3", {.d_head = 40});
+  for (const std::string device : {"cpu", "reference", "null"}) {
+    const std::string path = model.write("argent_heads_" + std::to_string(::getpid()) + ".gguf");
+    const auto refused = Engine::open(path, options_of(device, KvType::q8_0, KvType::f16));
+    ASSERT_FALSE(refused) << device;
+    EXPECT_EQ(refused.error().code, Code::unsupported);
+    EXPECT_EQ(refused.error().message,
+              "the K cache cannot be q8_0: heads have 40 elements, no multiple of 32; f16, bf16 and f32 take any");
+    EXPECT_TRUE(Engine::open(path, options_of(device, KvType::bf16, KvType::f16))) << device;
+    std::remove(path.c_str());
+  }
+}
+
 }  // namespace
 }  // namespace argent::test
