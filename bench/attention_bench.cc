@@ -1,11 +1,13 @@
 // Speed of the CPU's attention and row kernels beside what the machine can do, measured in the same run: the rate of
 // FMA for prompts, the read bandwidth of all threads for single rows over long contexts.
 //
-//   bench_attention [--threads n] [--isa avx512] [--seconds 0.3] [--only prefill|decode|rows] [--processor-time]
+//   bench_attention [--threads n] [--isa avx512] [--seconds 0.3] [--only prefill|decode|rows] [--type q8_0]
+//                   [--processor-time]
 //
 // Work is divided as tasks_attention.cc does it. Decode steps through as many layers as fill 256 MiB, so that keys come
-// from memory. --processor-time takes one thread and its own time, for a machine that others use too. Operations are
-// those of visible keys only: 2 (d_head + d_value) a query head and key.
+// from memory, in turn with bare reads of the same memory, which its percentage is of. --processor-time takes one
+// thread and its own time, for a machine that others use too. Operations are those of visible keys only: 2 (d_head +
+// d_value) a query head and key.
 #include <fmt/format.h>
 
 #include <time.h>
@@ -20,6 +22,7 @@
 #include <immintrin.h>
 #endif
 
+#include "backends/cpu/attention_policy.h"
 #include "backends/cpu/vector.h"
 #include "base/cpu_features.h"
 #include "base/huge_pages.h"
@@ -48,25 +51,28 @@ double best_time(double budget, const std::function<void()>& body) {
   return best;
 }
 
+// Reads the bytes with all threads of a region, a share each.
+void read_all(ThreadPool& pool, uint32_t thread, const uint8_t* data, uint64_t bytes, std::atomic<uint64_t>& sink) {
+  typedef uint64_t Vector __attribute__((vector_size(64)));
+  const uint64_t share = bytes / pool.n_threads() / 256 * 4;  // vectors
+  const Vector* p = reinterpret_cast<const Vector*>(data) + share * thread;
+  Vector sums[4] = {};
+  for (uint64_t i = 0; i < share; i += 4)
+    for (int k = 0; k < 4; ++k) sums[k] ^= p[i + k];
+  sums[0] ^= sums[1] ^ sums[2] ^ sums[3];
+  sink += sums[0][0] ^ sums[0][7];
+}
+
 // Bytes a second that all threads read from memory together.
 double read_bandwidth(ThreadPool& pool, const uint8_t* data, uint64_t bytes, double budget) {
   std::atomic<uint64_t> sink = 0;
   constexpr uint64_t kPieces = 16;
-  const uint64_t share = bytes / kPieces / pool.n_threads() / 256 * 256;
   uint64_t piece = 0;
   const double time = best_time(budget, [&] {
-    pool.run([&](uint32_t thread) {
-      typedef uint64_t Vector __attribute__((vector_size(64)));
-      const Vector* p = reinterpret_cast<const Vector*>(data + (piece * pool.n_threads() + thread) * share);
-      Vector sums[4] = {};
-      for (uint64_t i = 0; i < share / 64; i += 4)
-        for (int k = 0; k < 4; ++k) sums[k] ^= p[i + k];
-      sums[0] ^= sums[1] ^ sums[2] ^ sums[3];
-      sink += sums[0][0] ^ sums[0][7];
-    });
+    pool.run([&](uint32_t thread) { read_all(pool, thread, data + piece * (bytes / kPieces), bytes / kPieces, sink); });
     piece = (piece + 1) % kPieces;
   });
-  return double(share * pool.n_threads()) / time;
+  return double(bytes / kPieces) / time;
 }
 
 #if defined(__x86_64__)
@@ -126,7 +132,7 @@ struct Shape {
 struct Cache {
   Cache(const Machine& m, const Shape& s, uint32_t n_keys, uint32_t n_layers) {
     const uint32_t n_blocks = (n_keys + kSplitKeys - 1) / kSplitKeys * (kSplitKeys / kKvBlockTokens);
-    bytes = uint64_t(n_blocks) * kKvBlockTokens * s.n_head_kv * s.d * kv_element_bytes(s.type);
+    bytes = kv_bytes_of(s.type, uint64_t(n_blocks) * kKvBlockTokens * s.n_head_kv * s.d);
     for (uint32_t b = 0; b < n_blocks; ++b) table.push_back(int32_t(b));
     memory = HugePages::allocate(2 * bytes * n_layers);
     if (!memory) fmt::print("{}\n", memory.error().message), std::exit(6);
@@ -196,12 +202,13 @@ void prefill(const Machine& m, const Shape& s, uint32_t n_rows, uint32_t past) {
   });
   double keys = 0;
   for (uint32_t r = past; r < past + n_rows; ++r) keys += s.window ? std::min(r + 1, s.window) : r + 1;
-  report(m, fmt::format("{}: {} rows after {}", s.name, n_rows, past), time, keys * s.n_head * 4 * s.d, 0);
+  report(m, fmt::format("{} {}: {} rows after {}", name_of(s.type), s.name, n_rows, past), time,
+         keys * s.n_head * 4 * s.d, 0);
 }
 
 void decode(const Machine& m, const Shape& s, uint32_t depth) {
   constexpr uint64_t kFill = uint64_t(256) << 20;
-  const uint64_t layer_bytes = uint64_t(2) * depth * s.n_head_kv * s.d * kv_element_bytes(s.type);
+  const uint64_t layer_bytes = 2 * kv_bytes_of(s.type, uint64_t(depth) * s.n_head_kv * s.d);
   const uint32_t n_layers = uint32_t(std::max<uint64_t>(1, kFill / layer_bytes));
   const Cache cache(m, s, depth, n_layers);
   const uint32_t group = s.n_head / s.n_head_kv, n_splits = (depth - 1) / kSplitKeys + 1;
@@ -213,36 +220,65 @@ void decode(const Machine& m, const Shape& s, uint32_t depth) {
   if (!memory) return fmt::print("{}\n", memory.error().message);
   float* states = reinterpret_cast<float*>(memory->data() + m.pool.n_threads() * scratch);
   const int32_t position = int32_t(depth - 1);
-  // tasks_attention.cc: calls of one split where there are few heads.
-  const bool by_splits = m.pool.n_threads() > 1 && s.n_head_kv < 4 * m.pool.n_threads();
-  const uint32_t n_calls = by_splits ? n_splits : 1;
-  uint32_t number = 0;
-  const double time = best_time(m.seconds, [&] {
-    const KvLayer& layer = cache.layers[number++ % n_layers];
-    m.pool.run([&](uint32_t thread) {
-      {
-        for (uint32_t c = m.pool.claim(); c < s.n_head_kv * n_calls; c = m.pool.claim()) {
-          const uint32_t head_kv = c / n_calls, k = c % n_calls;
-          const float* rows = q.data() + uint64_t(head_kv) * group * s.d;
-          const AttentionTile tile = {&layer, cache.table.data(), head_kv, group, 0, 0.125f, 0, 1, &rows, &position};
-          float* mine = states + (uint64_t(k) * s.n_head + head_kv * group) * state;
-          m.kernels.attention_begin(mine, group, s.d);
-          m.kernels.attention(tile, k, by_splits ? k + 1 : n_splits, mine, memory->data() + thread * scratch);
+  const uint32_t policy = units_a_claim(1, s.n_head_kv, n_splits, m.pool.n_threads()), a_claim = std::max(1u, policy);
+  const auto attend = [&](const KvLayer& layer, uint32_t thread) {
+    constexpr uint32_t kBlocks = kSplitKeys / kKvBlockTokens;
+    const uint32_t n_units = s.n_head_kv * (policy ? n_splits : 1);
+    const bool ahead = claims_ahead(n_units / a_claim, m.pool.n_threads());
+    uint32_t begin = m.pool.claim() * a_claim, then = n_units;
+    for (; begin < n_units; begin = ahead ? then : m.pool.claim() * a_claim) {
+      if (ahead) then = m.pool.claim() * a_claim;
+      const uint32_t end = std::min(begin + a_claim, n_units);
+      for (uint32_t unit = begin; unit < end; ++unit) {
+        const uint32_t k = unit / s.n_head_kv, head_kv = unit % s.n_head_kv, next = unit + 1 < end ? unit + 1 : then;
+        const float* rows = q.data() + uint64_t(head_kv) * group * s.d;
+        AttentionTile tile = {&layer, cache.table.data(), head_kv, group, s.window, 0.125f, 0, 1, &rows, &position};
+        if (next < n_units) {
+          tile.next = cache.table.data() + next / s.n_head_kv * kBlocks;
+          tile.n_next = std::min(kBlocks, uint32_t(cache.table.size()) - next / s.n_head_kv * kBlocks);
+          tile.next_head = next % s.n_head_kv;
         }
-        m.pool.barrier();
-        for (uint32_t h = m.pool.claim(); h < s.n_head_kv; h = m.pool.claim()) {
-          float* sum = states + (uint64_t(n_splits) * s.n_head + h * group) * state;
-          m.kernels.attention_begin(sum, group, s.d);
-          for (uint32_t k = 0; k < n_calls; ++k)
-            m.kernels.attention_merge(sum, states + (uint64_t(k) * s.n_head + h * group) * state, group, s.d);
-          for (uint32_t g = 0; g < group; ++g)
-            m.kernels.attention_end(sum + g * state, out.data() + (h * group + g) * s.d, s.d);
-        }
+        float* mine = states + (uint64_t(k) * s.n_head + head_kv * group) * state;
+        m.kernels.attention_begin(mine, group, s.d);
+        m.kernels.attention(tile, k, policy ? k + 1 : n_splits, mine, memory->data() + thread * scratch);
       }
+    }
+    m.pool.barrier();
+    for (uint32_t h = m.pool.claim(); h < s.n_head_kv; h = m.pool.claim()) {
+      float* sum = states + (uint64_t(n_splits) * s.n_head + h * group) * state;
+      m.kernels.attention_begin(sum, group, s.d);
+      for (uint32_t k = 0; k < (policy ? n_splits : 1); ++k)
+        m.kernels.attention_merge(sum, states + (uint64_t(k) * s.n_head + h * group) * state, group, s.d);
+      for (uint32_t g = 0; g < group; ++g)
+        m.kernels.attention_end(sum + g * state, out.data() + (h * group + g) * s.d, s.d);
+    }
+    m.pool.barrier();
+  };
+  // Some layers in one region, as a step does it, in turn with a bare read of as many others.
+  const uint32_t n = std::max(1u, n_layers / 4);
+  std::atomic<uint64_t> sink = 0;
+  uint32_t next = 0;
+  double time = 1e30, read_time = 1e30;
+  const double start = now();
+  do {
+    double begin = now();
+    m.pool.run([&](uint32_t thread) {
+      for (uint32_t l = 0; l < n; ++l) attend(cache.layers[(next + l) % n_layers], thread);
     });
-  });
-  report(m, fmt::format("{}: 1 row after {}", s.name, depth - 1), time, double(depth) * s.n_head * 4 * s.d,
-         double(layer_bytes));
+    time = std::min(time, (now() - begin) / n);
+    next = (next + n) % n_layers;
+    begin = now();
+    m.pool.run([&](uint32_t thread) {
+      for (uint32_t l = 0; l < n; ++l)
+        read_all(m.pool, thread, cache.layers[(next + l) % n_layers].k, 2 * cache.bytes, sink);
+    });
+    read_time = std::min(read_time, (now() - begin) / n);
+    next = (next + n) % n_layers;
+  } while (now() - start < m.seconds);
+  Machine here = m;
+  here.bandwidth = 2 * double(cache.bytes) / read_time;
+  report(here, fmt::format("{} {}: 1 row after {}", name_of(s.type), s.name, depth - 1), time,
+         double(depth) * s.n_head * 4 * s.d, double(layer_bytes));
 }
 
 // One thread, rows that stay in L1 or L2.
@@ -281,12 +317,13 @@ void rows(const Machine& m) {
 
 int run(int argc, char** argv) {
   uint32_t threads = 0;
-  std::string isa_name = "best", only;
+  std::string isa_name = "best", only, type;
   double seconds = 0.3;
   CLI::App app("Speed of the CPU's attention and row kernels");
   app.add_option("--threads", threads);
   app.add_option("--isa", isa_name)->check(CLI::IsMember({"best", "baseline", "avx2", "avx512"}));
   app.add_option("--seconds", seconds);
+  app.add_option("--type", type)->check(CLI::IsMember({"f16", "bf16", "f32", "q8_0"}));
   app.add_flag("--processor-time", g_processor_time);
   app.add_option("--only", only)->check(CLI::IsMember({"prefill", "decode", "rows"}));
   CLI11_PARSE(app, argc, argv);
@@ -306,25 +343,28 @@ int run(int argc, char** argv) {
                      fma_peak(pool, seconds), seconds};
   fmt::print("{} threads: read {:.1f} GB/s, f32 {:.0f} GFLOP/s\n", pool.n_threads(), m.bandwidth * 1e-9, m.peak * 1e-9);
 
-  if (only.empty() || only == "prefill") {
-    prefill(m, {"9 heads / 3 x 64", 9, 3, 64}, 512, 0);
-    prefill(m, {"9 heads / 3 x 64", 9, 3, 64}, 512, 3584);
-    prefill(m, {"14 heads / 2 x 64", 14, 2, 64}, 512, 0);
-    prefill(m, {"16 heads / 8 x 128", 16, 8, 128}, 512, 0);
-    prefill(m, {"16 heads / 8 x 128 f32", 16, 8, 128, 0, KvType::f32}, 512, 0);
-    prefill(m, {"4 heads / 1 x 256", 4, 1, 256}, 512, 0);
-    prefill(m, {"4 heads / 1 x 256 window 512", 4, 1, 256, 512}, 512, 3584);
-    prefill(m, {"32 heads / 8 x 80", 32, 8, 80}, 512, 0);
-  }
-  if (only.empty() || only == "decode") {
-    decode(m, {"9 heads / 3 x 64", 9, 3, 64}, 8192);
-    decode(m, {"8 heads / 8 x 128", 8, 8, 128}, 8192);
-    decode(m, {"16 heads / 8 x 128", 16, 8, 128}, 8192);
-    decode(m, {"32 heads / 8 x 128", 32, 8, 128}, 8192);
-    decode(m, {"64 heads / 8 x 128", 64, 8, 128}, 8192);
-    decode(m, {"32 heads / 2 x 128", 32, 2, 128}, 8192);
-    decode(m, {"16 heads / 8 x 128 f32", 16, 8, 128, 0, KvType::f32}, 8192);
-    decode(m, {"4 heads / 1 x 256", 4, 1, 256}, 8192);
+  std::vector<KvType> types;
+  for (size_t t = 0; t < kKvTypeNames.size(); ++t)
+    if (type.empty() || type == kKvTypeNames[t]) types.push_back(KvType(t));
+  for (const KvType t : types) {
+    if (only.empty() || only == "prefill") {
+      prefill(m, {"9 heads / 3 x 64", 9, 3, 64, 0, t}, 512, 0);
+      prefill(m, {"14 heads / 2 x 64", 14, 2, 64, 0, t}, 512, 0);
+      prefill(m, {"16 heads / 8 x 128", 16, 8, 128, 0, t}, 512, 0);
+      prefill(m, {"16 heads / 8 x 128", 16, 8, 128, 0, t}, 512, 3584);
+      prefill(m, {"28 heads / 4 x 128", 28, 4, 128, 0, t}, 512, 0);
+      prefill(m, {"4 heads / 1 x 256 window 512", 4, 1, 256, 512, t}, 512, 3584);
+    }
+    if (only.empty() || only == "decode") {
+      decode(m, {"9 heads / 3 x 64", 9, 3, 64, 0, t}, 8192);
+      decode(m, {"14 heads / 2 x 64", 14, 2, 64, 0, t}, 8192);
+      decode(m, {"16 heads / 8 x 128", 16, 8, 128, 0, t}, 2048);
+      decode(m, {"16 heads / 8 x 128", 16, 8, 128, 0, t}, 8192);
+      decode(m, {"28 heads / 4 x 128", 28, 4, 128, 0, t}, 8192);
+      decode(m, {"32 heads / 2 x 128", 32, 2, 128, 0, t}, 8192);
+      decode(m, {"4 heads / 1 x 256", 4, 1, 256, 0, t}, 8192);
+      decode(m, {"4 heads / 1 x 256", 4, 1, 256, 0, t}, 512);
+    }
   }
   if (only.empty() || only == "rows") rows(m);
   return 0;

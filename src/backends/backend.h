@@ -15,11 +15,8 @@
 
 namespace argent {
 
-enum class KvType : uint8_t { f16, f32 };
-constexpr uint32_t kv_element_bytes(KvType type) { return type == KvType::f16 ? 2 : 4; }
-
-// native: activations of quantized matrices become int8 in groups of 32, as the kernels do it; f32: weights are decoded
-// and multiplied with the activations as they are.
+// native: activations of quantized matrices become int8 in groups of 32, as the kernels do it (and queries of q8_0 keys
+// int16); f32: weights are decoded and multiplied with the activations as they are.
 enum class ActivationMode : uint8_t { native, f32 };
 
 // Where weights are while the model runs: in the device's own layout, the file being needed no longer, or in the file's

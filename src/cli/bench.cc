@@ -19,6 +19,7 @@ struct Options {
   std::string format = "text";
   bool profile = false;
   uint32_t n_threads = 0;  // that the backend was given
+  std::string cache_type;
 };
 
 struct Test {
@@ -98,8 +99,9 @@ class Bench {
   Rng rng_;
 };
 
-std::string text_report(const Engine& engine, const std::vector<Test>& tests) {
-  std::string out = fmt::format("{:<24} {:>12} {:>10}   {}\n", "test", "tokens/s", "+/-", engine.model().name);
+std::string text_report(const Engine& engine, const std::string& cache_type, const std::vector<Test>& tests) {
+  std::string out =
+      fmt::format("{:<24} {:>12} {:>10}   {}, {} cache\n", "test", "tokens/s", "+/-", engine.model().name, cache_type);
   for (const Test& t : tests) out += fmt::format("{:<24} {:>12.2f} {:>10.2f}\n", t.name(), t.mean(), t.deviation());
   return out;
 }
@@ -113,7 +115,7 @@ std::string json_report(Engine& engine, const Options& o, const std::vector<Test
                     {"model", engine.file().path()},
                     {"backend", engine.backend().caps().description},
                     {"n_threads", o.n_threads},
-                    {"cache_type", o.model.cache_type},
+                    {"cache_type", o.cache_type},
                     {"n_prompt", t.n_prompt},
                     {"n_gen", t.n_gen},
                     {"n_depth", t.n_depth},
@@ -141,6 +143,7 @@ Status run(Options& o) {
   if (!o.model.ctx) o.model.ctx = longest;
   ARGENT_LET(std::unique_ptr<Engine> engine, open_engine(o.model, [&](EngineOptions& e) {
                e.prefix_cache = false;
+               o.cache_type = cache_text(e.backend);
                o.n_threads = e.backend.n_threads ? e.backend.n_threads : default_threads();
              }));
   Bench bench(*engine);
@@ -159,7 +162,7 @@ Status run(Options& o) {
     if (stderr_is_terminal()) to_stderr("\r\033[K");
   }
   if (o.profile) fmt::print(stderr, "{}", profile_text(engine->profile()));
-  return write_stdout(o.format == "json" ? json_report(*engine, o, tests) : text_report(*engine, tests));
+  return write_stdout(o.format == "json" ? json_report(*engine, o, tests) : text_report(*engine, o.cache_type, tests));
 }
 
 }  // namespace

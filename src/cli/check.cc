@@ -52,7 +52,11 @@ Status CheckCommand::run() {
   ARGENT_LET(const gguf::File file, gguf::File::open(path));
   std::vector<std::string> unsupported = unsupported_parts(file, chat_template);
 
-  const auto adjust = [&](EngineOptions& options) { options.n_sequences = n_sequences; };
+  std::string cache_type;
+  const auto adjust = [&](EngineOptions& options) {
+    options.n_sequences = n_sequences;
+    cache_type = cache_text(options.backend);
+  };
   const Result<std::unique_ptr<Engine>> opened = open_engine(model, adjust, false);
   if (!opened && opened.error().code != Code::unsupported) return opened.error();
   if (!opened && unsupported.empty()) unsupported.push_back(opened.error().message);
@@ -81,7 +85,7 @@ Status CheckCommand::run() {
     json["n_ctx"] = engine->n_ctx();
     json["n_ctx_train"] = engine->model().n_ctx_train;
     json["n_sequences"] = n_sequences;
-    json["cache_type"] = model.cache_type;
+    json["cache_type"] = cache_type;
     text += fmt::format("device {}: {}\n", caps.name, caps.description);
     text += fmt::format(
         "  {:<12}{:>12}  {}\n  {:<12}{:>12}  {} position{} of the context{}, {}\n  {:<12}{:>12}\n  {:<12}{:>12}\n  "
@@ -89,8 +93,8 @@ Status CheckCommand::run() {
         "weights", bytes_text(memory.weights_bytes),
         memory.weights == WeightStorage::resident ? "resident, in the device's layout" : "mapped: used where they lie in the file", "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(),
         engine->n_ctx() == 1 ? "" : "s", n_sequences > 1 ? fmt::format(" for each of {} sequences", n_sequences) : "",
-        model.cache_type, "workspace", bytes_text(memory.workspace_bytes), "in all", bytes_text(memory.total_bytes()),
-        "free", bytes_text(memory.free_bytes));
+        cache_type, "workspace", bytes_text(memory.workspace_bytes), "in all", bytes_text(memory.total_bytes()), "free",
+        bytes_text(memory.free_bytes));
     if (engine->n_ctx() > engine->model().n_ctx_train)
       text += fmt::format("the model was trained for {} positions; beyond them its answers get worse\n",
                           engine->model().n_ctx_train);

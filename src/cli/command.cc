@@ -24,10 +24,11 @@ void on_interrupt(int) {
   if (interrupts >= fatal_interrupts) _exit(130);
 }
 
-Result<KvType> kv_type(std::string_view name) {
-  if (name == "f16") return KvType::f16;
-  if (name == "f32") return KvType::f32;
-  return fail(Code::invalid, "--cache-type {}: wanted f16 or f32, or two of them as K,V", name);
+Result<KvType> kv_type(std::string_view flag, std::string_view name) {
+  for (size_t i = 0; i < kKvTypeNames.size(); ++i)
+    if (name == kKvTypeNames[i]) return KvType(i);
+  return fail(Code::invalid, "{} {}: wanted f16, bf16, f32 or q8_0{}", flag, name,
+              flag == "--cache-type" ? ", or two of them as K,V" : "");
 }
 
 }  // namespace
@@ -38,7 +39,11 @@ void ModelOptions::add(CLI::App& app, bool computes) {
   app.add_option("--isa", isa, "CPU instruction set: baseline, avx2, avx512 (default: the best of this machine)");
   app.add_option("-t,--threads", threads, "threads (default: what affinity and cgroup leave)")->check(CLI::Range(1u, 1024u));
   app.add_option("-c,--ctx", ctx, "context: positions of a sequence (default: the model's, at most 8192)")->check(CLI::Range(1u, 1u << 30));
-  if (computes) app.add_option("--cache-type", cache_type, "KV cache: f16 or f32, or K,V")->capture_default_str();
+  if (computes) {
+    app.add_option("--cache-type", cache_type, "KV cache: f16, bf16, f32 or q8_0, or two of them as K,V")->capture_default_str();
+    app.add_option("--cache-type-k", cache_type_k, "K cache alone (also -ctk)");
+    app.add_option("--cache-type-v", cache_type_v, "V cache alone (also -ctv)");
+  }
   app.add_option("--weights", weights, "resident: a copy in the device's own layout, the fastest; mapped: where they lie in the file, which "
                  "loads at once and shares memory with other processes; auto: resident if it fits")->capture_default_str();
   app.add_flag("--json", json, "print JSON");
@@ -62,11 +67,17 @@ Result<EngineOptions> ModelOptions::engine_options() const {
   else if (weights == "mapped") o.weights = WeightStorage::mapped;
   else if (weights != "auto") return fail(Code::invalid, "--weights {}: wanted auto, resident or mapped", weights);
   const size_t comma = cache_type.find(',');
-  ARGENT_LET(o.backend.kv_k, kv_type(std::string_view(cache_type).substr(0, comma)));
-  ARGENT_LET(o.backend.kv_v, kv_type(comma == std::string::npos ? cache_type : cache_type.substr(comma + 1)));
+  ARGENT_LET(o.backend.kv_k, kv_type("--cache-type", std::string_view(cache_type).substr(0, comma)));
+  ARGENT_LET(o.backend.kv_v, kv_type("--cache-type", comma == std::string::npos ? cache_type : cache_type.substr(comma + 1)));
+  if (!cache_type_k.empty()) { ARGENT_LET(o.backend.kv_k, kv_type("--cache-type-k", cache_type_k)); }
+  if (!cache_type_v.empty()) { ARGENT_LET(o.backend.kv_v, kv_type("--cache-type-v", cache_type_v)); }
   if (activations == "f32") o.backend.activations = ActivationMode::f32;
   else if (activations != "native") return fail(Code::invalid, "--activations {}: wanted native or f32", activations);
   return o;
+}
+
+std::string cache_text(const BackendOptions& o) {
+  return o.kv_k == o.kv_v ? std::string(name_of(o.kv_k)) : fmt::format("{},{}", name_of(o.kv_k), name_of(o.kv_v));
 }
 
 void Positionals::add(CLI::App& app, bool takes_text) {

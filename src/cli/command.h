@@ -21,7 +21,7 @@ struct ModelOptions {
   std::string device, isa; // empty: the switches
   uint32_t threads = 0;
   uint32_t ctx = 0;
-  std::string cache_type = "f16";
+  std::string cache_type = "f16", cache_type_k, cache_type_v;  // empty: as cache_type says
   std::string activations = "native";
   std::string weights = "auto";
   bool json = false;
@@ -29,6 +29,9 @@ struct ModelOptions {
   void add(CLI::App& app, bool computes);
   Result<EngineOptions> engine_options() const;
 };
+
+// The KV cache's types as --cache-type takes them: "f16", "q8_0,f16".
+std::string cache_text(const BackendOptions& options);
 
 // MODEL and TEXT as positionals, as `argent --help` explains them: of two the first is MODEL; a single one is TEXT, or
 // MODEL when --stdin gives the text or the command takes no text. -m takes MODEL's place.

@@ -53,7 +53,7 @@ Status GraphCommand::run() {
   ARGENT_LET(const EngineOptions options, model.engine_options());
   ARGENT_LET(const Plan plan, engine->plan_for(n_tokens, n_outputs, plan_tail, last));
   const uint64_t n_kv = depth;
-  std::string text = dump(plan, dump_format, {n_tokens, n_outputs, n_kv, kv_element_bytes(options.backend.kv_k)});
+  std::string text = dump(plan, dump_format, {n_tokens, n_outputs, n_kv, options.backend.kv_k, options.backend.kv_v});
   if (!text.ends_with('\n')) text += '\n';
   if (out.empty() || out == "-") return write_stdout(text);
   std::ofstream file(out, std::ios::binary | std::ios::trunc);

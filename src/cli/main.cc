@@ -27,6 +27,13 @@ void refuse_empty_values(CLI::App& command) {
   for (CLI::App* inner : command.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*inner);
 }
 
+// Names of llama.cpp's that CLI11 cannot have: it takes a single dash for a single letter.
+void spell_out(int argc, char** argv) {
+  static char k[] = "--cache-type-k", v[] = "--cache-type-v";
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i)
+    if (const std::string_view word = argv[i]; word == "-ctk" || word == "-ctv") argv[i] = word == "-ctk" ? k : v;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -58,6 +65,7 @@ int main(int argc, char** argv) {
   cli::add_graph(app);
   cli::add_gguf(app);
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
+  spell_out(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RuntimeError& e) {

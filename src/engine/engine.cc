@@ -38,6 +38,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const Engi
 }
 
 Status Engine::settle_memory() {
+  ARGENT_TRY(check_kv_types(model_.kv, options_.backend.kv_k, options_.backend.kv_v));
   const BackendCaps caps = backend_->caps();
   memory_.free_bytes = caps.memory_free;
   memory_.file_bytes = file_.tensor_bytes();
@@ -322,7 +323,7 @@ Result<StepResult> Engine::run_step(Tail tail) {
     uint64_t n_kv = 0;
     for (const StepSequence& s : step_.sequences) n_kv += s.length;
     for (const auto& [k, plan] : profiled_plans_)
-      if (k == key) record_profile(plan, {n_tokens, n_outputs, n_kv, kv_element_bytes(options_.backend.kv_k)});
+      if (k == key) record_profile(plan, {n_tokens, n_outputs, n_kv, options_.backend.kv_k, options_.backend.kv_v});
   }
   return result;
 }

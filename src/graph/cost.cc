@@ -46,8 +46,8 @@ Cost qkv(const Call& c) { return {c.all_bytes(), c.products(1, 3)}; }
 Cost glu(const Call& c) { return {c.all_bytes(), c.products(1, 2)}; }
 Cost rope_table(const Call& c) { return {c.all_bytes(), 20 * c.rows(c.out(0)) * c.out(0).width}; }
 Cost kv_store(const Call& c) {
-  const uint64_t elements = c.rows(c.in(0)) * (c.in(0).width + c.in(1).width);
-  return {elements * (4 + c.context.kv_element_bytes), 0};
+  const uint64_t k = c.rows(c.in(0)) * c.in(0).width, v = c.rows(c.in(0)) * c.in(1).width;
+  return {4 * (k + v) + kv_bytes_of(c.context.kv_k, k) + kv_bytes_of(c.context.kv_v, v), 0};
 }
 Cost attention(const Call& c) {
   const Attrs& a = c.node.attrs;
@@ -56,9 +56,9 @@ Cost attention(const Call& c) {
   uint64_t held = c.context.n_kv + c.context.n_tokens;
   if (a.window && keys > a.window) keys = a.window;
   if (a.window && held > a.window + c.context.n_tokens) held = a.window + c.context.n_tokens;
-  return {
-      c.bytes(c.in(0)) + c.bytes(c.out(0)) + held * a.n_head_kv * (a.d_head + a.d_value) * c.context.kv_element_bytes,
-      2 * rows * keys * a.n_head * (a.d_head + a.d_value)};
+  const uint64_t cached = kv_bytes_of(c.context.kv_k, held * a.n_head_kv * a.d_head) +
+                          kv_bytes_of(c.context.kv_v, held * a.n_head_kv * a.d_value);
+  return {c.bytes(c.in(0)) + c.bytes(c.out(0)) + cached, 2 * rows * keys * a.n_head * (a.d_head + a.d_value)};
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "graph/kv_type.h"
 #include "quant/formats.h"
 
 namespace argent {
@@ -114,7 +115,7 @@ struct Cost {
 };
 struct CostContext {
   uint64_t n_tokens = 1, n_outputs = 1, n_kv = 0;  // n_kv: positions in the cache before the step
-  uint64_t kv_element_bytes = 2;
+  KvType kv_k = KvType::f16, kv_v = KvType::f16;
 };
 Cost cost(const Graph& graph, const Node& node, const CostContext& context);
 

@@ -86,10 +86,10 @@ class ReferenceBackend final : public Backend {
   };
 
   uint64_t k_block(const KvSpec& l) const {
-    return uint64_t(kKvBlockTokens) * l.n_head_kv * l.d_head * kv_element_bytes(options_.kv_k);
+    return kKvBlockTokens * kv_bytes_of(options_.kv_k, uint64_t(l.n_head_kv) * l.d_head);
   }
   uint64_t v_block(const KvSpec& l) const {
-    return uint64_t(kKvBlockTokens) * l.n_head_kv * l.d_value * kv_element_bytes(options_.kv_v);
+    return kKvBlockTokens * kv_bytes_of(options_.kv_v, uint64_t(l.n_head_kv) * l.d_value);
   }
   Operand operand(const Compiled& compiled, ValueId id, const Step& step);
 
@@ -130,6 +130,7 @@ Status ReferenceBackend::allocate(const KvLayout& layout, const MemoryNeed& need
   if (need.group_blocks.size() != layout.windows.size())
     return fail(Code::internal, "reference: blocks of {} layer groups, the model has {}", need.group_blocks.size(),
                 layout.windows.size());
+  ARGENT_TRY(check_kv_types(layout, options_.kv_k, options_.kv_v));
   // Asked before malloc, which promises what the system does not have.
   std::optional<uint64_t> wanted = need.arena_bytes;
   for (size_t i = 0; wanted && i < layout.layers.size(); ++i)

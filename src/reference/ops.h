@@ -13,7 +13,8 @@
 
 namespace argent::reference {
 
-// The KV cache of one layer: K [block][position in the block][n_head_kv * d_head], V likewise with d_value.
+// The KV cache of one layer: K [block][position in the block][n_head_kv * d_head], V likewise with d_value; q8_0 as
+// blocks of quant/q8_0.h.
 struct KvLayer {
   uint8_t* k = nullptr;
   uint8_t* v = nullptr;

@@ -13,6 +13,8 @@ namespace {
 
 // Scores are sums of rounded products; with d_head of 256 and scores of a few units the exponentials keep 2e-6.
 constexpr double kTolerance = 4e-6;
+// Where K is q8_0, queries are rounded to 1/32767 of their group's largest: scores keep 1e-5 or so.
+constexpr double kQueryTolerance = 4e-5;
 
 bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b); }
 
@@ -31,9 +33,25 @@ std::string name(const Shape& s) {
   return text;
 }
 
-float read(const uint8_t* pool, uint64_t at, KvType type) {
-  if (type == KvType::f32) return reinterpret_cast<const float*>(pool)[at];
-  return half_to_float(reinterpret_cast<const uint16_t*>(pool)[at]);
+// Element `at` of a head's part of a block, in units of the type.
+float read(const uint8_t* part, uint64_t at, KvType type) {
+  if (type == KvType::f32) return reinterpret_cast<const float*>(part)[at];
+  const uint16_t bits = reinterpret_cast<const uint16_t*>(part)[at];
+  return type == KvType::f16 ? half_to_float(bits) : bf16_to_float(bits);
+}
+
+// Element d of head h of a position's key or value (vector.h draws the layouts).
+float read_k(const KvLayer& l, int32_t block, uint32_t h, uint32_t slot, uint32_t d) {
+  const uint8_t* part = l.k + (uint64_t(block) * l.n_head_kv + h) * kv_bytes_of(l.k_type, kKvBlockTokens * l.d_head);
+  if (l.k_type != KvType::q8_0) return read(part, d * kKvBlockTokens + slot, l.k_type);
+  const int8_t q = int8_t(part[(d / 2 * kKvBlockTokens + slot) * 2 + d % 2]);
+  return q * read(part + l.d_head * kKvBlockTokens, d / kKvGroup * kKvBlockTokens + slot, KvType::f16);
+}
+float read_v(const KvLayer& l, int32_t block, uint32_t h, uint32_t slot, uint32_t d) {
+  const uint8_t* part = l.v + (uint64_t(block) * l.n_head_kv + h) * kv_bytes_of(l.v_type, kKvBlockTokens * l.d_value);
+  if (l.v_type != KvType::q8_0) return read(part, uint64_t(slot) * l.d_value + d, l.v_type);
+  const int8_t q = int8_t(part[slot * l.d_value + d]);
+  return q * read(part + l.d_value * kKvBlockTokens, d / kKvGroup * kKvBlockTokens + slot, KvType::f16);
 }
 
 struct Case {
@@ -43,8 +61,8 @@ struct Case {
     table = std::make_unique<Guarded<int32_t>>(n_blocks);  // 0xff: -1
     const uint32_t in_pool = 2 * n_blocks + 1;
     const uint64_t tokens = uint64_t(in_pool) * kKvBlockTokens * s.n_head_kv;
-    k = std::make_unique<Guarded<uint8_t>>(tokens * s.d_head * kv_element_bytes(s.k_type));  // 0xff: NaN
-    v = std::make_unique<Guarded<uint8_t>>(tokens * s.d_value * kv_element_bytes(s.v_type));
+    k = std::make_unique<Guarded<uint8_t>>(kv_bytes_of(s.k_type, tokens * s.d_head));  // 0xff: NaN
+    v = std::make_unique<Guarded<uint8_t>>(kv_bytes_of(s.v_type, tokens * s.d_value));
     layer = {k->data(), v->data(), s.k_type, s.v_type, s.n_head_kv, s.d_head, s.d_value};
     std::vector<bool> visible(n_keys);
     for (const int32_t p : s.positions)
@@ -121,10 +139,9 @@ struct Case {
         double best = -INFINITY;
         for (int32_t j = first; j <= p; ++j) {
           double score = 0;
-          const uint64_t at =
-              (uint64_t(block_of(j)) * s.n_head_kv + head_kv) * s.d_head * kKvBlockTokens + j % kKvBlockTokens;
           for (uint32_t d = 0; d < s.d_head; ++d)
-            score += double(query(r, head_kv)[g * s.d_head + d]) * read(layer.k, at + d * kKvBlockTokens, s.k_type);
+            score += double(query(r, head_kv)[g * s.d_head + d]) *
+                     read_k(layer, block_of(j), head_kv, j % kKvBlockTokens, d);
           score *= s.scale;
           if (s.softcap != 0) score = s.softcap * std::tanh(score / s.softcap);
           weights.push_back(score);
@@ -135,10 +152,8 @@ struct Case {
         const size_t start = out.size();
         out.resize(start + s.d_value);
         for (int32_t j = first; j <= p; ++j) {
-          const uint64_t at =
-              ((uint64_t(block_of(j)) * s.n_head_kv + head_kv) * kKvBlockTokens + j % kKvBlockTokens) * s.d_value;
           for (uint32_t d = 0; d < s.d_value; ++d)
-            out[start + d] += weights[j - first] / sum * read(layer.v, at + d, s.v_type);
+            out[start + d] += weights[j - first] / sum * read_v(layer, block_of(j), head_kv, j % kKvBlockTokens, d);
         }
       }
     return out;
@@ -207,8 +222,10 @@ TEST(Attention, GroupsAndWidths) {
       check(s);
     }
   for (const Width w : {Width{1, 1}, {2, 3}, {96, 96}, {128, 128}, {192, 128}, {256, 256}, {33, 17}})
-    for (const KvType k_type : {KvType::f16, KvType::f32})
-      for (const KvType v_type : {KvType::f16, KvType::f32}) {
+    for (const KvType k_type : {KvType::f16, KvType::bf16, KvType::f32, KvType::q8_0})
+      for (const KvType v_type : {KvType::f16, KvType::bf16, KvType::f32, KvType::q8_0}) {
+        if ((k_type == KvType::q8_0 && w.d_head % kKvGroup) || (v_type == KvType::q8_0 && w.d_value % kKvGroup))
+          continue;
         Shape s;
         s.n_head_kv = 1;
         s.d_head = w.d_head;
@@ -217,7 +234,20 @@ TEST(Attention, GroupsAndWidths) {
         s.k_type = k_type;
         s.v_type = v_type;
         s.positions = rows_up_to(261, 8);
-        check(s);
+        check(s, k_type == KvType::q8_0 ? kQueryTolerance : kTolerance);
+      }
+}
+
+TEST(Attention, PositionsAndWindowsOfQ8) {
+  for (const uint32_t window : {0u, 1u, 33u, 300u})
+    for (const int32_t last : {0, 1, 31, 32, 33, 255, 256, 257, 600})
+      for (const uint32_t group : {1u, 3u, 7u}) {
+        Shape s;
+        s.window = window;
+        s.n_group = group;
+        s.k_type = s.v_type = KvType::q8_0;
+        s.positions = rows_up_to(last, 9);
+        check(s, kQueryTolerance);
       }
 }
 
@@ -267,9 +297,7 @@ TEST(Attention, NoWeight) {
   for (int32_t j = 0; j < 40; ++j) set(j);
   for (const Isa isa : supported_isas()) {
     const std::vector<float> out = c.run(isa, 0);
-    for (uint32_t d = 0; d < s.d_value; ++d)
-      EXPECT_EQ(out[d], read(c.layer.v, (uint64_t(c.block_of(40)) * s.n_head_kv * kKvBlockTokens + 8) * s.d_value + d,
-                             s.v_type));
+    for (uint32_t d = 0; d < s.d_value; ++d) EXPECT_EQ(out[d], read_v(c.layer, c.block_of(40), 0, 8, d));
   }
   set(40);
   for (const Isa isa : supported_isas())
@@ -277,8 +305,9 @@ TEST(Attention, NoWeight) {
 }
 
 // NaN in a query stays in its heads.
-TEST(Attention, NanStaysInItsHead) {
+void check_nan(KvType type) {
   Shape s;
+  s.k_type = s.v_type = type;
   s.positions = rows_up_to(300, 4);
   Case c(s);
   for (const Isa isa : supported_isas()) {
@@ -291,6 +320,11 @@ TEST(Attention, NanStaysInItsHead) {
       EXPECT_TRUE(hit ? std::isnan(out[i]) : same(out[i], clean[i])) << i;
     }
   }
+}
+
+TEST(Attention, NanStaysInItsHead) {
+  check_nan(KvType::f16);
+  check_nan(KvType::q8_0);
 }
 
 TEST(Attention, EmptyStates) {

@@ -310,11 +310,11 @@ TEST(Vector, KvStoreWritesItsSlotOnly) {
     uint32_t n_head_kv, d_head, d_value;
   };
   for (const Shape s : {Shape{1, 64, 64}, {3, 65, 47}, {2, 1, 3}})
-    for (const KvType k_type : {KvType::f16, KvType::f32})
-      for (const KvType v_type : {KvType::f16, KvType::f32})
+    for (const KvType k_type : {KvType::f16, KvType::bf16, KvType::f32})
+      for (const KvType v_type : {KvType::f16, KvType::bf16, KvType::f32})
         for (const Isa isa : supported_isas()) {
           const uint32_t n_blocks = 3, block = 2, slot = 31;
-          const uint32_t k_bytes = kv_element_bytes(k_type), v_bytes = kv_element_bytes(v_type);
+          const uint64_t k_bytes = kv_bytes_of(k_type, 1), v_bytes = kv_bytes_of(v_type, 1);
           Guarded<uint8_t> k(n_blocks * kKvBlockTokens * s.n_head_kv * s.d_head * k_bytes, 0xa5);
           Guarded<uint8_t> v(n_blocks * kKvBlockTokens * s.n_head_kv * s.d_value * v_bytes, 0xa5);
           const std::vector<float> x = random_floats(s.n_head_kv * s.d_head, 1),
@@ -324,11 +324,12 @@ TEST(Vector, KvStoreWritesItsSlotOnly) {
           const auto check = [&](const Guarded<uint8_t>& pool, uint64_t n, KvType type, auto&& value_at) {
             for (uint64_t i = 0; i < n; ++i) {
               uint32_t bits = 0;
-              std::memcpy(&bits, pool.data() + i * kv_element_bytes(type), kv_element_bytes(type));
+              std::memcpy(&bits, pool.data() + kv_bytes_of(type, i), kv_bytes_of(type, 1));
               const float* value = value_at(i);
-              const uint32_t want = !value                ? (type == KvType::f16 ? 0xa5a5 : 0xa5a5a5a5)
-                                    : type == KvType::f16 ? float_to_half(*value)
-                                                          : std::bit_cast<uint32_t>(*value);
+              const uint32_t want = !value                 ? (type == KvType::f32 ? 0xa5a5a5a5 : 0xa5a5)
+                                    : type == KvType::f16  ? float_to_half(*value)
+                                    : type == KvType::bf16 ? float_to_bf16(*value)
+                                                           : std::bit_cast<uint32_t>(*value);
               ASSERT_EQ(bits, want) << i;
             }
           };
@@ -345,6 +346,47 @@ TEST(Vector, KvStoreWritesItsSlotOnly) {
                                                                                           : nullptr;
           });
         }
+}
+
+// graph/kv_type.h's rule written down plainly; every byte of the block, so that nothing beside the slot changes.
+TEST(Vector, KvStoreQuantizes) {
+  constexpr uint32_t d = 64, n_head_kv = 2, slot = 13;
+  const uint64_t part = kv_bytes_of(KvType::q8_0, kKvBlockTokens * d);
+  std::vector<std::vector<float>> rows;
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    rows.push_back(random_floats(n_head_kv * d, seed));
+    for (float& x : rows.back()) x *= std::ldexp(1.0f, int(seed) - 25);
+  }
+  for (const float x : {0.0f, -0.0f, 1e-40f, 3.7e-6f, 3.8e-6f, 65504.0f, 8.3e6f, 8.4e6f, INFINITY, NAN, 0.5f}) {
+    rows.emplace_back(n_head_kv * d, 0.25f);
+    rows.back()[d + 40] = x;
+    rows.push_back(std::vector<float>(n_head_kv * d, -x));
+  }
+  for (const Isa isa : supported_isas())
+    for (const std::vector<float>& x : rows) {
+      Guarded<uint8_t> k(2 * n_head_kv * part, 0xa5), v(2 * n_head_kv * part, 0xa5);
+      vector_kernels(isa).kv_store({k.data(), v.data(), KvType::q8_0, KvType::q8_0, n_head_kv, d, d}, 1, slot, x.data(),
+                                   x.data());
+      std::vector<uint8_t> want_k(2 * n_head_kv * part, 0xa5), want_v = want_k;
+      for (uint32_t i = 0; i < n_head_kv * d; i += kKvGroup) {
+        float amax = 0;
+        bool finite = true;
+        for (uint32_t j = i; j < i + kKvGroup; ++j)
+          finite = finite && std::isfinite(x[j]), amax = std::max(amax, std::fabs(x[j]));
+        const uint16_t scale = float_to_half(finite ? amax / 127 : NAN);
+        const uint64_t at = (n_head_kv + i / d) * part, group = i % d / kKvGroup;
+        for (std::vector<uint8_t>* bytes : {&want_k, &want_v})
+          std::memcpy(&(*bytes)[at + kKvBlockTokens * d + (group * kKvBlockTokens + slot) * 2], &scale, 2);
+        for (uint32_t j = i; j < i + kKvGroup; ++j) {
+          const uint32_t c = j % d;
+          const int8_t q = finite && scale ? int8_t(std::nearbyint(x[j] * (127 / amax))) : int8_t(0);
+          want_k[at + (c / 2 * kKvBlockTokens + slot) * 2 + c % 2] = uint8_t(q);
+          want_v[at + slot * d + c] = uint8_t(q);
+        }
+      }
+      ASSERT_EQ(std::memcmp(k.data(), want_k.data(), want_k.size()), 0) << isa_name(isa) << ' ' << x[0];
+      ASSERT_EQ(std::memcmp(v.data(), want_v.data(), want_v.size()), 0) << isa_name(isa) << ' ' << x[0];
+    }
 }
 
 }  // namespace

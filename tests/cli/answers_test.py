@@ -148,6 +148,8 @@ class Measures(unittest.TestCase):
         for row in rows:
             self.assertGreater(row["avg_ts"], 0)
             self.assertTrue({"n_prompt", "n_gen", "n_depth", "stddev_ts"} <= row.keys())
+        rows = json.loads(Run("bench", "-p", "8", "-n", "4", "-r", "1", "-ctk", "q8_0", "-ctv", "bf16", "-o", "json").out)
+        self.assertEqual([row["cache_type"] for row in rows], ["q8_0,bf16"] * 2)
 
 
 if __name__ == "__main__":

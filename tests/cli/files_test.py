@@ -55,6 +55,11 @@ class Check(unittest.TestCase):
         self.assertEqual(twice["kv_bytes"], 2 * device["kv_bytes"])
         mixed = Run("check", "--json", "-c", "512", "--cache-type", "f32,f16").json()["devices"][0]
         self.assertEqual(mixed["kv_bytes"] * 2, 3 * device["kv_bytes"])
+        for args in [("--cache-type", "q8_0"), ("-ctk", "q8_0", "-ctv", "q8_0"), ("--cache-type-k", "q8_0", "--cache-type-v", "q8_0")]:
+            report = Run("check", "--json", "-c", "512", *args).json()
+            self.assertEqual(report["devices"][0]["kv_bytes"] * 32, 17 * device["kv_bytes"])
+            self.assertEqual(report["cache_type"], "q8_0")
+        self.assertEqual(Run("check", "--json", "-c", "512", "-ctv", "bf16").json()["cache_type"], "f16,bf16")
 
     def test_does_not_fit(self):
         run = Run("check", "--json", "-c", "500000000")

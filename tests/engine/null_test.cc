@@ -270,7 +270,7 @@ TEST(NullEngine, LogitsAndSamplesInTurn) {
 
 TEST(NullEngine, MemoryIsWhatTheReportSays) {
   for (const std::string& arch : kArchitectures)
-    for (const KvType kv : {KvType::f16, KvType::f32}) {
+    for (const KvType kv : {KvType::f16, KvType::bf16, KvType::f32, KvType::q8_0}) {
       EngineOptions options = options_for("null");
       options.backend.kv_k = options.backend.kv_v = kv;
       const TinyModel tiny(arch);
@@ -284,7 +284,10 @@ TEST(NullEngine, MemoryIsWhatTheReportSays) {
                        sliding = 4 * std::min<uint64_t>(256 / 32, (64 + 31 + 31) / 32 + (15 + 31) / 32);
         uint64_t wanted = 0;
         for (const KvSpec& layer : engine->model().kv.layers)
-          wanted += (layer.window ? sliding : full) * 32 * 2 * (32 + 32) * kv_element_bytes(kv);
+          wanted += (layer.window ? sliding : full) * 32 * 2 *
+                    (kv == KvType::f32    ? 256
+                     : kv == KvType::q8_0 ? 68
+                                          : 128);
         EXPECT_EQ(memory.kv_bytes, wanted) << arch;
         EXPECT_EQ(memory.total_bytes(), memory.kv_bytes + memory.workspace_bytes);
         EXPECT_TRUE(memory.fits());

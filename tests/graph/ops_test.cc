@@ -336,7 +336,7 @@ TEST(CostModel, IsExact) {
   };
   using P = std::pair<uint64_t, uint64_t>;
   for (const uint64_t n : {1u, 3u, 512u}) {
-    const CostContext c{.n_tokens = n, .n_outputs = 2, .n_kv = 100, .kv_element_bytes = 2};
+    const CostContext c{.n_tokens = n, .n_outputs = 2, .n_kv = 100};
     EXPECT_EQ(price(Op::matmul, {b.x64, b.w64x64}, {}, c), P(64 * 2 * 18 + n * (64 + 64) * 4, 2 * n * 64 * 64));
     EXPECT_EQ(price(Op::matmul, {b.out64, b.w32x64}, {}, c), P(32 * 64 * 2 + 2 * (64 + 32) * 4, 2 * 2 * 32 * 64));
     EXPECT_EQ(price(Op::embed, {b.tokens, b.table}, {}, c), P(n * 2 * 34 + n * 64 * 4, 0));
@@ -350,7 +350,7 @@ TEST(CostModel, IsExact) {
     EXPECT_EQ(price(Op::copy, {b.x64}, {}, c), P(2 * n * 64 * 4, 0));
   }
   // Decode at depth 100: 101 keys in the cache, of which a window of 5 leaves 5; K and V of 32 halves each.
-  const CostContext decode{.n_tokens = 1, .n_outputs = 1, .n_kv = 100, .kv_element_bytes = 2};
+  const CostContext decode{.n_tokens = 1, .n_outputs = 1, .n_kv = 100};
   const Attrs a{.n_head = 2, .n_head_kv = 1, .d_head = 32, .d_value = 32, .window = 5};
   EXPECT_EQ(price(Op::attention, {b.x64, b.cache}, a, decode).second, 2u * 5 * 2 * 64);
   g.values[b.cache].kv.window = 0;

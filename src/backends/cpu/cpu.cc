@@ -89,8 +89,8 @@ class CpuBackend final : public Backend {
 
   uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const override {
     const uint64_t positions = uint64_t(n_blocks) * kKvBlockTokens * layer.n_head_kv;
-    return align_up(positions * layer.d_head * kv_element_bytes(options_.kv_k), 64) +
-           align_up(positions * layer.d_value * kv_element_bytes(options_.kv_v), 64);
+    return align_up(kv_bytes_of(options_.kv_k, positions * layer.d_head), 64) +
+           align_up(kv_bytes_of(options_.kv_v, positions * layer.d_value), 64);
   }
 
   Status load(const Graph& graph, WeightStorage storage,
@@ -123,6 +123,7 @@ class CpuBackend final : public Backend {
   }
 
   Status allocate(const KvLayout& layout, const MemoryNeed& need) override {
+    ARGENT_TRY(check_kv_types(layout, options_.kv_k, options_.kv_v));
     layout_ = layout;
     uint64_t bytes = 0;
     for (size_t i = 0; i < layout.layers.size(); ++i)
@@ -137,9 +138,9 @@ class CpuBackend final : public Backend {
       const uint64_t positions =
           uint64_t(need.group_blocks[layout.group_of_layer[i]]) * kKvBlockTokens * spec.n_head_kv;
       uint8_t* k = at;
-      at += align_up(positions * spec.d_head * kv_element_bytes(options_.kv_k), 64);
+      at += align_up(kv_bytes_of(options_.kv_k, positions * spec.d_head), 64);
       uint8_t* v = at;
-      at += align_up(positions * spec.d_value * kv_element_bytes(options_.kv_v), 64);
+      at += align_up(kv_bytes_of(options_.kv_v, positions * spec.d_value), 64);
       kv_.push_back({k, v, options_.kv_k, options_.kv_v, spec.n_head_kv, spec.d_head, spec.d_value});
     }
     group_blocks_ = need.group_blocks;
@@ -198,10 +199,9 @@ class CpuBackend final : public Backend {
         return fail(Code::internal, "cpu: copy of block {} to {} in layer group {}", copy.from, copy.to, copy.group);
       for (size_t i = 0; i < kv_.size(); ++i) {
         if (layout_.group_of_layer[i] != copy.group) continue;
-        const uint64_t k =
-            uint64_t(kKvBlockTokens) * kv_[i].n_head_kv * kv_[i].d_head * kv_element_bytes(kv_[i].k_type);
-        const uint64_t v =
-            uint64_t(kKvBlockTokens) * kv_[i].n_head_kv * kv_[i].d_value * kv_element_bytes(kv_[i].v_type);
+        const uint64_t heads = uint64_t(kKvBlockTokens) * kv_[i].n_head_kv;
+        const uint64_t k = kv_bytes_of(kv_[i].k_type, heads * kv_[i].d_head);
+        const uint64_t v = kv_bytes_of(kv_[i].v_type, heads * kv_[i].d_value);
         std::memcpy(kv_[i].k + uint64_t(copy.to) * k, kv_[i].k + uint64_t(copy.from) * k, k);
         std::memcpy(kv_[i].v + uint64_t(copy.to) * v, kv_[i].v + uint64_t(copy.from) * v, v);
       }

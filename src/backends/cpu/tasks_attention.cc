@@ -2,14 +2,12 @@
 // keys are claims of their own, and a second phase merges their states in order, which gives the same bits.
 #include <algorithm>
 
+#include "backends/cpu/attention_policy.h"
 #include "backends/cpu/tasks.h"
 #include "base/checked.h"
 
 namespace argent::cpu {
 namespace {
-
-constexpr uint32_t kSplitWave = 64;  // splits that are reduced before they are merged: 16,384 keys
-constexpr uint32_t kSplitRows = 8;   // most rows that are divided by splits
 
 // Rows of the result that belong to one sequence.
 struct SequenceRows {
@@ -53,17 +51,16 @@ void fill_tile(const Run& run, const Task& task, const StepSequence& s, uint32_t
   t.split_end = last / kSplitKeys + 1;
 }
 
-uint32_t most_splits(const Run& run) {
-  int32_t last = 0;
-  for (int32_t p : run.step.positions) last = std::max(last, p);
-  return uint32_t(last) / kSplitKeys + 1;
-}
+// Splits that some row of the step sees.
+struct SplitRange {
+  uint32_t first, end;
+};
 
-// Few rows over many keys would leave threads idle: then each split of the keys is a claim of its own.
-bool by_splits(const Run& run, const Task& task) {
-  const uint32_t n = run.count(task.rows);
-  return n <= kSplitRows && run.pool.n_threads() > 1 && n * task.attrs->n_head_kv < 4 * run.pool.n_threads() &&
-         most_splits(run) > 1;
+SplitRange visible_splits(const Run& run, uint32_t window) {
+  int32_t first = INT32_MAX, last = 0;
+  for (const int32_t p : run.step.positions) first = std::min(first, p), last = std::max(last, p);
+  const uint32_t oldest = window && uint32_t(first) + 1 > window ? uint32_t(first) + 1 - window : 0;
+  return {window ? oldest / kSplitKeys : 0, uint32_t(last) / kSplitKeys + 1};
 }
 
 // The workspace: scratch and one tile's states for each thread, then the states of kSplitWave splits of kSplitRows rows
@@ -81,10 +78,10 @@ struct Workspace {
   float* tile(uint8_t* base, uint32_t thread) const {
     return reinterpret_cast<float*>(base + threads * scratch_bytes + thread * tile_bytes);
   }
-  // States of one split of the wave, or of the running result (split kSplitWave), of a row's KV head.
-  float* split(uint8_t* base, uint32_t split, uint32_t row, uint32_t head_kv, uint32_t n_head) const {
+  // States of one split of the wave, or of the running result (split kSplitWave), of a KV head from a row on.
+  float* split(uint8_t* base, uint32_t split, uint32_t row, uint32_t head_kv) const {
     return reinterpret_cast<float*>(base + threads * (scratch_bytes + tile_bytes) + split * split_bytes) +
-           (uint64_t(row) * n_head + uint64_t(head_kv) * group) * state;
+           (uint64_t(head_kv) * kSplitRows + row) * group * state;
   }
 
   uint64_t group, state, scratch_bytes, tile_bytes, split_bytes, threads;
@@ -117,36 +114,82 @@ void attend_tiles(const Run& run, const Task& task, uint32_t thread) {
   }
 }
 
-void attend_splits(const Run& run, const Task& task, uint32_t thread) {
+// The rows of one sequence with one KV head.
+struct Item {
+  const StepSequence* sequence;
+  SequenceRows rows;
+  uint32_t head_kv;
+};
+
+Item item_at(const Run& run, const Task& task, uint32_t index) {
+  const uint32_t n_head_kv = task.attrs->n_head_kv;
+  for (const StepSequence& s : run.step.sequences) {
+    const SequenceRows rows = rows_of(run, task, s);
+    if (rows.count == 0) continue;
+    if (index < n_head_kv) return {&s, rows, index};
+    index -= n_head_kv;
+  }
+  return {};
+}
+
+// The keys of a split of an item are the next that the tile's caller reads.
+void set_next(AttentionTile& tile, const Item& item, uint32_t group, uint32_t split) {
+  const std::span<const int32_t> table = item.sequence->tables[group];
+  const size_t first = std::min<size_t>(table.size(), uint64_t(split) * (kSplitKeys / kKvBlockTokens));
+  tile.next = table.data() + first;
+  tile.n_next = uint32_t(std::min<size_t>(table.size() - first, kSplitKeys / kKvBlockTokens));
+  tile.next_head = item.head_kv;
+}
+
+uint32_t count_items(const Run& run, const Task& task) {
+  uint32_t n = 0;
+  for (const StepSequence& s : run.step.sequences) n += rows_of(run, task, s).count ? task.attrs->n_head_kv : 0;
+  return n;
+}
+
+void attend_splits(const Run& run, const Task& task, uint32_t thread, uint32_t n_items, const SplitRange& splits,
+                   uint32_t a_claim) {
   const Attrs& a = *task.attrs;
   const Workspace w(a, run.pool.n_threads());
-  const uint32_t items = run.count(task.rows) * a.n_head_kv, n_splits = most_splits(run);
   Tile t;
-  for (uint32_t wave = 0; wave < n_splits; wave += kSplitWave) {
-    const uint32_t in_wave = std::min(kSplitWave, n_splits - wave);
-    for (uint32_t c = run.pool.claim(); c < items * in_wave; c = run.pool.claim()) {
-      const uint32_t row = c / in_wave / a.n_head_kv, head_kv = c / in_wave % a.n_head_kv, k = c % in_wave;
-      fill_tile(run, task, run.step.sequences[run.step.row_sequence[run.token_row(task.rows, row)]], row, 1, head_kv,
-                t);
-      float* mine = w.split(task.workspace, k, row, head_kv, a.n_head);
-      run.vector.attention_begin(mine, uint32_t(w.group), a.d_value);
-      if (wave + k >= t.split_begin && wave + k < t.split_end)
+  for (uint32_t wave = splits.first; wave < splits.end; wave += kSplitWave) {
+    // Units are the KV heads of a split, which lie side by side, then those of the next split.
+    const uint32_t in_wave = std::min(kSplitWave, splits.end - wave), n_units = n_items * in_wave;
+    const auto split_of = [&](uint32_t unit) { return unit / a.n_head_kv % in_wave; };
+    const auto item_of = [&](uint32_t unit) {
+      return item_at(run, task, unit / a.n_head_kv / in_wave * a.n_head_kv + unit % a.n_head_kv);
+    };
+    const bool ahead = claims_ahead(n_units / a_claim, run.pool.n_threads());
+    uint32_t begin = run.pool.claim() * a_claim, then = n_units;
+    for (; begin < n_units; begin = ahead ? then : run.pool.claim() * a_claim) {
+      if (ahead) then = run.pool.claim() * a_claim;
+      const uint32_t end = std::min(begin + a_claim, n_units);
+      for (uint32_t unit = begin; unit < end; ++unit) {
+        const Item item = item_of(unit);
+        const uint32_t k = split_of(unit), next = unit + 1 < end ? unit + 1 : then;
+        fill_tile(run, task, *item.sequence, item.rows.first, item.rows.count, item.head_kv, t);
+        float* mine = w.split(task.workspace, k, item.rows.first, item.head_kv);
+        run.vector.attention_begin(mine, uint32_t(item.rows.count * w.group), a.d_value);
+        if (wave + k < t.split_begin || wave + k >= t.split_end) continue;
+        if (next < n_units) set_next(t.tile, item_of(next), task.group, wave + split_of(next));
         run.vector.attention(t.tile, wave + k, wave + k + 1, mine, w.scratch(task.workspace, thread));
+      }
     }
     run.pool.barrier();
-    for (uint32_t item = run.pool.claim(); item < items; item = run.pool.claim()) {
-      const uint32_t row = item / a.n_head_kv, head_kv = item % a.n_head_kv;
-      float* sum = w.split(task.workspace, kSplitWave, row, head_kv, a.n_head);
-      if (wave == 0) run.vector.attention_begin(sum, uint32_t(w.group), a.d_value);
+    for (uint32_t i = run.pool.claim(); i < n_items; i = run.pool.claim()) {
+      const Item item = item_at(run, task, i);
+      const uint32_t n_states = uint32_t(item.rows.count * w.group);
+      float* sum = w.split(task.workspace, kSplitWave, item.rows.first, item.head_kv);
+      if (wave == splits.first) run.vector.attention_begin(sum, n_states, a.d_value);
       for (uint32_t k = 0; k < in_wave; ++k)
-        run.vector.attention_merge(sum, w.split(task.workspace, k, row, head_kv, a.n_head), uint32_t(w.group),
-                                   a.d_value);
-      if (wave + in_wave < n_splits) continue;
-      for (uint64_t g = 0; g < w.group; ++g)
-        run.vector.attention_end(
-            sum + g * w.state, task.out[0] + (uint64_t(row) * a.n_head + head_kv * w.group + g) * a.d_value, a.d_value);
+        run.vector.attention_merge(sum, w.split(task.workspace, k, item.rows.first, item.head_kv), n_states, a.d_value);
+      if (wave + in_wave < splits.end) continue;
+      for (uint32_t n = 0; n < n_states; ++n) {
+        const uint64_t row = item.rows.first + n / w.group, head = item.head_kv * w.group + n % w.group;
+        run.vector.attention_end(sum + n * w.state, task.out[0] + (row * a.n_head + head) * a.d_value, a.d_value);
+      }
     }
-    if (wave + in_wave < n_splits) run.pool.barrier();
+    if (wave + in_wave < splits.end) run.pool.barrier();
   }
 }
 
@@ -155,8 +198,12 @@ void attend_splits(const Run& run, const Task& task, uint32_t thread) {
 uint64_t attention_workspace(const Node& node, uint32_t n_threads) { return Workspace(node.attrs, n_threads).bytes(); }
 
 void run_attention(const Run& run, const Task& task, uint32_t thread) {
-  if (by_splits(run, task))
-    attend_splits(run, task, thread);
+  const uint32_t n_items = count_items(run, task);
+  const SplitRange splits = visible_splits(run, task.attrs->window);
+  const uint32_t a_claim =
+      units_a_claim(run.count(task.rows), n_items, splits.end - splits.first, run.pool.n_threads());
+  if (a_claim)
+    attend_splits(run, task, thread, n_items, splits, a_claim);
   else
     attend_tiles(run, task, thread);
 }

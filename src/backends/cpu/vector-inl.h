@@ -200,21 +200,65 @@ SIMD_FN void store_halves(const float* x, uint32_t n, uint16_t* to, uint32_t str
   }
 }
 
-void kv_store_kernel(const KvLayer& layer, int32_t block, uint32_t slot, const float* k, const float* v) {
-  const uint64_t first_head = uint64_t(block) * layer.n_head_kv;
-  for (uint32_t h = 0; h < layer.n_head_kv; ++h, k += layer.d_head, v += layer.d_value) {
-    const uint64_t k_at = (first_head + h) * layer.d_head * kKvBlockTokens + slot;
-    const uint64_t v_at = ((first_head + h) * kKvBlockTokens + slot) * layer.d_value;
-    if (layer.k_type == KvType::f16) {
-      store_halves(k, layer.d_head, reinterpret_cast<uint16_t*>(layer.k) + k_at, kKvBlockTokens);
-    } else {
-      float* to = reinterpret_cast<float*>(layer.k) + k_at;
-      for (uint32_t d = 0; d < layer.d_head; ++d) to[uint64_t(d) * kKvBlockTokens] = k[d];
+// A group of q8_0 by the rule of graph/kv_type.h; the scale as a half.
+SIMD_FN uint16_t quantize_kv(const float* x, int8_t* q) {
+  const I32 magnitude = set_i32(0x7fffffff);
+  I32 most = set_i32(0);
+  for (uint32_t i = 0; i < kKvGroup; i += kLanes) most = max_i32(most, and_i32(f32_bits(load_f32(x + i)), magnitude));
+  const int32_t bits = reduce_max(most);
+  const float amax = __builtin_bit_cast(float, bits);
+  const bool finite = bits < 0x7f800000;
+  uint16_t scale[kLanes];
+  store_half(scale, set_f32(finite ? amax / 127.0f : __builtin_nanf("")));
+  const bool none = !finite || scale[0] == 0;
+  const F32 inverse = set_f32(none ? 0.0f : 127.0f / amax);
+  for (uint32_t i = 0; i < kKvGroup; i += kLanes)
+    store_i8(q + i, none ? set_i32(0) : round_i32(mul(load_f32(x + i), inverse)));
+  return scale[0];
+}
+
+// One position of one head; `head` is the head's part of the block.
+SIMD_FN void store_k(KvType type, const float* x, uint32_t d_head, uint8_t* head, uint32_t slot) {
+  uint16_t* to = reinterpret_cast<uint16_t*>(head) + slot;
+  if (type == KvType::f16) {
+    store_halves(x, d_head, to, kKvBlockTokens);
+  } else if (type == KvType::bf16) {
+    for (uint32_t d = 0; d < d_head; ++d) to[uint64_t(d) * kKvBlockTokens] = bf16_bits(x[d]);
+  } else if (type == KvType::f32) {
+    for (uint32_t d = 0; d < d_head; ++d) reinterpret_cast<float*>(head)[uint64_t(d) * kKvBlockTokens + slot] = x[d];
+  } else {
+    uint16_t* scales = to + uint64_t(d_head / 2) * kKvBlockTokens;
+    for (uint32_t d = 0; d < d_head; d += kKvGroup) {
+      int8_t q[kKvGroup];
+      scales[uint64_t(d / kKvGroup) * kKvBlockTokens] = quantize_kv(x + d, q);
+      for (uint32_t i = 0; i < kKvGroup; i += 2) __builtin_memcpy(to + uint64_t(d + i) / 2 * kKvBlockTokens, q + i, 2);
     }
-    if (layer.v_type == KvType::f16)
-      store_halves(v, layer.d_value, reinterpret_cast<uint16_t*>(layer.v) + v_at, 1);
-    else
-      __builtin_memcpy(reinterpret_cast<float*>(layer.v) + v_at, v, layer.d_value * sizeof(float));
+  }
+}
+
+SIMD_FN void store_v(KvType type, const float* x, uint32_t d_value, uint8_t* head, uint32_t slot) {
+  const uint64_t at = uint64_t(slot) * d_value;
+  uint16_t* to = reinterpret_cast<uint16_t*>(head) + at;
+  if (type == KvType::f16) {
+    store_halves(x, d_value, to, 1);
+  } else if (type == KvType::bf16) {
+    for (uint32_t d = 0; d < d_value; ++d) to[d] = bf16_bits(x[d]);
+  } else if (type == KvType::f32) {
+    __builtin_memcpy(reinterpret_cast<float*>(head) + at, x, d_value * sizeof(float));
+  } else {
+    uint16_t* scales = reinterpret_cast<uint16_t*>(head + uint64_t(kKvBlockTokens) * d_value) + slot;
+    for (uint32_t d = 0; d < d_value; d += kKvGroup)
+      scales[uint64_t(d / kKvGroup) * kKvBlockTokens] = quantize_kv(x + d, reinterpret_cast<int8_t*>(head) + at + d);
+  }
+}
+
+void kv_store_kernel(const KvLayer& layer, int32_t block, uint32_t slot, const float* k, const float* v) {
+  const uint64_t k_bytes = kv_bytes_of(layer.k_type, kKvBlockTokens * layer.d_head);
+  const uint64_t v_bytes = kv_bytes_of(layer.v_type, kKvBlockTokens * layer.d_value);
+  for (uint32_t h = 0; h < layer.n_head_kv; ++h) {
+    const uint64_t head = uint64_t(block) * layer.n_head_kv + h;
+    store_k(layer.k_type, k + uint64_t(h) * layer.d_head, layer.d_head, layer.k + head * k_bytes, slot);
+    store_v(layer.v_type, v + uint64_t(h) * layer.d_value, layer.d_value, layer.v + head * v_bytes, slot);
   }
 }
 

@@ -12,8 +12,9 @@ namespace avx512 {
 extern const VectorKernels kVectorKernels;
 }
 
-uint64_t attention_scratch(uint32_t, uint32_t, uint32_t) {
-  return uint64_t(kAttentionQueries) * kSplitKeys * sizeof(float);
+uint64_t attention_scratch(uint32_t, uint32_t d_head, uint32_t) {
+  // Scores, then queries as int16 with a scale for 32 elements.
+  return kAttentionQueries * (kSplitKeys * sizeof(float) + uint64_t(d_head) * 2 + d_head / kKvGroup * sizeof(float));
 }
 
 const VectorKernels& vector_kernels(Isa isa) {

@@ -11,8 +11,10 @@
 namespace argent::cpu {
 
 // The KV cache of one layer in the pool. A block holds kKvBlockTokens positions of every KV head:
-//   K  [block][n_head_kv][d_head][32]: transposed, so that one load takes an element of 16 keys
-//   V  [block][n_head_kv][32][d_value]
+//   K        [block][n_head_kv][d_head][32]: transposed, so that one load takes an element of 16 keys
+//   V        [block][n_head_kv][32][d_value]
+//   K, q8_0  [block][n_head_kv]{ int8 [d_head / 2][32][2], half scales [d_head / 32][32] }: pairs, as int16 products
+//   sum V, q8_0  [block][n_head_kv]{ int8 [32][d_value], half scales [d_value / 32][32] }
 struct KvLayer {
   uint8_t *k, *v;
   KvType k_type, v_type;
@@ -37,6 +39,10 @@ struct AttentionTile {
   uint32_t n_rows;          // at most kAttentionRows
   const float* const* q;    // by row: the first of its n_group query heads of d_head floats
   const int32_t* position;  // by row, ascending
+  // Keys that the caller reads after this call, fetched meanwhile: n_next blocks (below 0: none) of one of the layer's
+  // heads. Results do not depend on them.
+  const int32_t* next = nullptr;
+  uint32_t n_next = 0, next_head = 0;
 };
 inline constexpr uint32_t kAttentionRows = 16;
 inline constexpr uint32_t kAttentionQueries = 8;  // query heads that meet a key at once, at most

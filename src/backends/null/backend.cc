@@ -19,7 +19,7 @@ class Null final : public NullBackend {
   uint64_t weight_bytes(const Graph&, ValueId) const override { return 0; }
   uint64_t kv_bytes(const KvSpec& l, uint32_t n_blocks) const override {
     return uint64_t(n_blocks) * kKvBlockTokens * l.n_head_kv *
-           (l.d_head * kv_element_bytes(options_.kv_k) + l.d_value * kv_element_bytes(options_.kv_v));
+           (kv_bytes_of(options_.kv_k, l.d_head) + kv_bytes_of(options_.kv_v, l.d_value));
   }
 
   Status load(const Graph&, WeightStorage, const std::function<bool(const Progress&)>& progress) override {
@@ -67,6 +67,7 @@ Status Null::allocate(const KvLayout& layout, const MemoryNeed& need) {
   if (need.group_blocks.size() != layout.windows.size())
     return fail(Code::internal, "null: blocks of {} layer groups, the model has {}", need.group_blocks.size(),
                 layout.windows.size());
+  ARGENT_TRY(check_kv_types(layout, options_.kv_k, options_.kv_v));
   uint64_t bytes = need.arena_bytes;
   for (size_t i = 0; i < layout.layers.size(); ++i)
     bytes += kv_bytes(layout.layers[i], need.group_blocks[layout.group_of_layer[i]]);

@@ -62,16 +62,4 @@ Result<Plan> make_plan(const Graph& model, const PlanKey& key, std::span<const K
   return plan;
 }
 
-KvLayout kv_layout(const Graph& graph) {
-  KvLayout layout;
-  for (const Value& v : graph.values) {
-    if (v.kind != ValueKind::state) continue;
-    auto it = std::find(layout.windows.begin(), layout.windows.end(), v.kv.window);
-    if (it == layout.windows.end()) it = layout.windows.insert(it, v.kv.window);
-    layout.group_of_layer.push_back(uint32_t(it - layout.windows.begin()));
-    layout.layers.push_back(v.kv);
-  }
-  return layout;
-}
-
 }  // namespace argent

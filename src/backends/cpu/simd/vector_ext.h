@@ -3,6 +3,9 @@
 //   max_f32(a, b), min_f32(a, b)   b where either is NaN
 //   div(a, b)
 //   store_all(p, v)                kLanes floats; store_half: kLanes halves, rounded to nearest even, NaN quieted
+//   store_i16(p, v)                kLanes words, each within int16
+//   load_pairs(p)                  2 * kLanes int8 as pairs of int16;   set_pairs(p): the pair at p in every lane
+//   dot_pairs(a, b, c)             c + products of pairs, in 32 bits
 //   load_part(p, n)                the first n < kLanes floats or halves, zeros behind them, which are not read
 //   keep_lanes(v, lo, hi, other)   v in lanes lo <= lane < hi, `other` elsewhere
 //   where_negative(t, a, b)        a in lanes where t's sign bit is set, b elsewhere
@@ -32,6 +35,11 @@ SIMD_FN float fold_max_quad(__m128 a) {
   a = _mm_max_ps(a, _mm_movehl_ps(a, a));
   return _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps(a, a, 1)));
 }
+// Rounded to nearest even, NaN quieted.
+SIMD_FN uint16_t bf16_bits(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  return uint16_t((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 64 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
 SIMD_FN float root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
 }  // namespace
@@ -54,6 +62,8 @@ SIMD_FN F32 negate_even(F32 a) {
   for (int i = 0; i < kLanes; i += 2) bits[i] ^= 0x80000000u;
   return bits_f32(I32(bits));
 }
+
+SIMD_FN I32 set_pairs(const int16_t* p) { return set_i32(uint32_t(load_dword(p))); }
 
 }  // namespace
 }  // namespace argent::cpu::ARGENT_ISA

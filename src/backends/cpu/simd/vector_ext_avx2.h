@@ -13,6 +13,14 @@ SIMD_FN void store_all(float* p, F32 a) { _mm256_storeu_ps(p, a); }
 SIMD_FN void store_half(uint16_t* p, F32 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+SIMD_FN void store_i16(int16_t* p, I32 a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)));
+}
+SIMD_FN I32 load_pairs(const int8_t* p) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+SIMD_FN I32 dot_pairs(I32 a, I32 b, I32 c) { return _mm256_add_epi32(c, _mm256_madd_epi16(a, b)); }
 SIMD_FN I32 lane_numbers() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
 SIMD_FN F32 load_part(const float* p, int n) {
   return _mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers()));

@@ -13,6 +13,13 @@ SIMD_FN void store_all(float* p, F32 a) { _mm512_storeu_ps(p, a); }
 SIMD_FN void store_half(uint16_t* p, F32 a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+SIMD_FN void store_i16(int16_t* p, I32 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a));
+}
+SIMD_FN I32 load_pairs(const int8_t* p) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+SIMD_FN I32 dot_pairs(I32 a, I32 b, I32 c) { return _mm512_dpwssd_epi32(c, a, b); }
 SIMD_FN F32 load_part(const float* p, int n) { return _mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p); }
 SIMD_FN F32 load_part(const uint16_t* p, int n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(__mmask16((1u << n) - 1), p));

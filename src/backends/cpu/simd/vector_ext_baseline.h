@@ -24,6 +24,12 @@ SIMD_FN void store_half(uint16_t* p, F32 a) {
   _mm_storeu_ps(lanes, a);
   for (int i = 0; i < 4; ++i) p[i] = half_bits(lanes[i]);
 }
+SIMD_FN void store_i16(int16_t* p, I32 a) { _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi32(a, a)); }
+SIMD_FN I32 load_pairs(const int8_t* p) {
+  const __m128i x = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm_srai_epi16(_mm_unpacklo_epi8(x, x), 8);
+}
+SIMD_FN I32 dot_pairs(I32 a, I32 b, I32 c) { return _mm_add_epi32(c, _mm_madd_epi16(a, b)); }
 SIMD_FN F32 load_part(const float* p, int n) {
   float lanes[4] = {};
   for (int i = 0; i < n; ++i) lanes[i] = p[i];
