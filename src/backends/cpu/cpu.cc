@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "backends/cpu/peaks.h"
 #include "backends/cpu/tasks.h"
 #include "base/checked.h"
 #include "base/huge_pages.h"
@@ -226,6 +227,7 @@ class CpuBackend final : public Backend {
 
   void set_profile(bool on) override { profile_on_ = on; }
   std::span<const NodeTime> profile() const override { return times_; }
+  DevicePeaks measure_peaks() override { return cpu::measure_peaks(pool_, isa_); }
 
  private:
   // Tokens below zero stand for what a slot sampled in the step before.
@@ -235,18 +237,27 @@ class CpuBackend final : public Backend {
       if (token < 0) token = last_sampled_[uint32_t(~token)];
   }
 
+  // Every op ends with a barrier, so that its time is its own.
   void run_profiled(const TaskList& list, const Run& run) {
-    times_.clear();
+    using Clock = std::chrono::steady_clock;
+    const auto nanoseconds = [](Clock::duration d) {
+      return uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(d).count());
+    };
+    const uint32_t n_threads = pool_.n_threads();
+    times_.assign(list.tasks.size(), {});
+    busy_.assign(list.tasks.size() * n_threads, 0);
+    const auto origin = Clock::now();
     pool_.run([&](uint32_t thread) {
-      auto start = std::chrono::steady_clock::now();
-      for (const Task& task : list.tasks) {
-        task.run(run, task, thread);
+      auto begin = Clock::now();
+      for (size_t i = 0; i < list.tasks.size(); ++i) {
+        list.tasks[i].run(run, list.tasks[i], thread);
+        busy_[i * n_threads + thread] = nanoseconds(Clock::now() - begin);
         pool_.barrier();
-        if (thread != 0) continue;
-        const auto now = std::chrono::steady_clock::now();
-        times_.push_back(
-            {task.node, uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count())});
-        start = now;
+        const auto end = Clock::now();
+        if (thread == 0)
+          times_[i] = {list.tasks[i].node, nanoseconds(end - begin), nanoseconds(begin - origin),
+                       std::span(busy_).subspan(i * n_threads, n_threads)};
+        begin = end;
       }
     });
   }
@@ -271,6 +282,7 @@ class CpuBackend final : public Backend {
   Ticket ticket_ = 0;
   bool profile_on_ = false;
   std::vector<NodeTime> times_;
+  std::vector<uint64_t> busy_;  // [task][thread]
 };
 
 }  // namespace
