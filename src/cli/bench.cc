@@ -168,7 +168,8 @@ std::string text_report(const Engine& engine, const std::vector<Test>& tests) {
   }
   if (best.read_bytes > 0)
     out += fmt::format(
-        "MB a token: weights and KV that must be read for it. % of what this machine did before and after each test, at "
+        "MB a token: weights and KV that must be read for it. % of what this machine did before and after each test, "
+        "at "
         "best:\nread {:.1f} GB/s, int8 {:.0f} GOP/s, f32 {:.0f} GOP/s\n",
         best.read_bytes * 1e-9, best.int8_ops * 1e-9, best.f32_ops * 1e-9);
   return out;
@@ -213,7 +214,8 @@ Result<std::vector<Test>> tests_of(const Options& o) {
       const char* end = pair.data() + pair.size();
       const auto [comma, first] = std::from_chars(pair.data(), end, test.n_prompt);
       const bool split = first == std::errc() && comma != end && *comma == ',';
-      const auto [last, second] = split ? std::from_chars(comma + 1, end, test.n_gen) : std::from_chars(end, end, test.n_gen);
+      const auto [last, second] =
+          split ? std::from_chars(comma + 1, end, test.n_gen) : std::from_chars(end, end, test.n_gen);
       if (!split || second != std::errc() || last != end || !test.n_prompt || !test.n_gen ||
           std::max(test.n_prompt, test.n_gen) > kMostTokens)
         return fail(Code::invalid, "--pg {}: wanted prompt tokens and decoded ones, as 512,128", pair);
@@ -270,19 +272,19 @@ Status run(Options& o) {
 
 void add_bench(CLI::App& root) {
   auto o = std::make_shared<Options>();
-  CLI::App* app =
-      add_command(root, "bench", "measure prompt and decode speed",
-                  "  argent bench                            prompts of 512 tokens, 128 decoded, on the default model\n"
-                  "  argent bench MODEL -p 512,2048 -n 64 -r 3 -t 2 -o json\n"
-                  "  argent bench MODEL -p 1,2,4,8 -n 0      passes of few tokens\n"
-                  "  argent bench MODEL -n 64 -d 0,8192      decode behind 8,192 positions and without\n"
-                  "  argent bench MODEL --pg 512,128         a prompt and the decode after it as one time\n"
-                  "Counted as llama-bench counts; tokens are random, nothing is sampled. Beside the rate stand the bytes "
-                  "of weights and\n"
-                  "KV that must be read for a token, and the shares of the read bandwidth and of the arithmetic that the "
-                  "machine can do,\n"
-                  "measured in the same run.",
-                  [o] { return run(*o); });
+  CLI::App* app = add_command(
+      root, "bench", "measure prompt and decode speed",
+      "  argent bench                            prompts of 512 tokens, 128 decoded, on the default model\n"
+      "  argent bench MODEL -p 512,2048 -n 64 -r 3 -t 2 -o json\n"
+      "  argent bench MODEL -p 1,2,4,8 -n 0      passes of few tokens\n"
+      "  argent bench MODEL -n 64 -d 0,8192      decode behind 8,192 positions and without\n"
+      "  argent bench MODEL --pg 512,128         a prompt and the decode after it as one time\n"
+      "Counted as llama-bench counts; tokens are random, nothing is sampled. Beside the rate stand the bytes "
+      "of weights and\n"
+      "KV that must be read for a token, and the shares of the read bandwidth and of the arithmetic that the "
+      "machine can do,\n"
+      "measured in the same run.",
+      [o] { return run(*o); });
   o->words.add(*app, false);
   o->model.add(*app, true);
   const auto list = [&](const char* flag, std::vector<uint32_t>& to, const char* help) {

@@ -33,7 +33,8 @@ std::vector<Row> by_layer(const Profile::Phase& phase) {
   std::vector<Row> rows;
   for (const auto& [key, time] : phase.times) {
     if (key.first < 0) continue;
-    if (rows.empty() || rows.back().layer != key.first) rows.push_back({fmt::format("layer {}", key.first), key.first, {}});
+    if (rows.empty() || rows.back().layer != key.first)
+      rows.push_back({fmt::format("layer {}", key.first), key.first, {}});
     rows.back().time += time;
   }
   return rows;
@@ -63,9 +64,9 @@ class Table {
   // `steps` divides: time and bytes of one step.
   std::string row(std::string_view name, const OpTime& time, uint64_t steps = 1) const {
     const Limit limit = limit_of(time.cost, peaks_, phase_.int8);
-    const std::string peak =
-        limit.seconds > 0 && time.nanoseconds ? fmt::format("{:.0f} {:<4}", 100 * limit.seconds / time.seconds(), limit.name)
-                                              : "-";
+    const std::string peak = limit.seconds > 0 && time.nanoseconds
+                                 ? fmt::format("{:.0f} {:<4}", 100 * limit.seconds / time.seconds(), limit.name)
+                                 : "-";
     return fmt::format("{:<20} {:>8} {:>10.3f} {:>6.1f} {:>10.2f} {:>8.2f} {:>9.2f} {:>12} {:>7}\n", name,
                        time.count / steps, time.seconds() * 1e3 / double(steps),
                        all_.nanoseconds ? 100.0 * double(time.nanoseconds) / double(all_.nanoseconds) : 0.0,
@@ -108,10 +109,10 @@ class Table {
 std::string phase_text(std::string_view name, const Profile::Phase& phase, const DevicePeaks& peaks, bool all_layers) {
   if (!phase.steps) return {};
   const Table table(phase, peaks);
-  std::string out = fmt::format("{}: {} step{}, {} token{}, {:.2f} ms, {:.0f} % of it in ops\n", name, phase.steps,
-                                phase.steps == 1 ? "" : "s", phase.tokens, phase.tokens == 1 ? "" : "s",
-                                double(phase.nanoseconds) * 1e-6,
-                                phase.nanoseconds ? 100.0 * double(table.all().nanoseconds) / double(phase.nanoseconds) : 0);
+  std::string out = fmt::format(
+      "{}: {} step{}, {} token{}, {:.2f} ms, {:.0f} % of it in ops\n", name, phase.steps, phase.steps == 1 ? "" : "s",
+      phase.tokens, phase.tokens == 1 ? "" : "s", double(phase.nanoseconds) * 1e-6,
+      phase.nanoseconds ? 100.0 * double(table.all().nanoseconds) / double(phase.nanoseconds) : 0);
   out += table.head("op");
   for (const Row& row : by_op(phase)) out += table.row(row.name, row.time);
   out += table.row("all", table.all());
@@ -150,18 +151,16 @@ Json phase_json(std::string_view name, const Profile::Phase& phase, const Device
     add_figures(layer, row.time, phase, peaks);
     layers.push_back(std::move(layer));
   }
-  return {{"phase", name},
-          {"steps", phase.steps},
-          {"tokens", phase.tokens},
-          {"seconds", double(phase.nanoseconds) * 1e-9},
-          {"ops", std::move(ops)},
-          {"layers", std::move(layers)}};
+  return {{"phase", name},          {"steps", phase.steps},
+          {"tokens", phase.tokens}, {"seconds", double(phase.nanoseconds) * 1e-9},
+          {"ops", std::move(ops)},  {"layers", std::move(layers)}};
 }
 
 }  // namespace
 
 void ProfileOptions::add(CLI::App& app) {
-  app.add_flag("--profile", wanted, "time, bytes and rates of each op and layer, on stderr; each op then ends with a barrier")
+  app.add_flag("--profile", wanted,
+               "time, bytes and rates of each op and layer, on stderr; each op then ends with a barrier")
       ->group("Profile");
   app.add_flag("--profile-layers", layers, "the same with every layer's line")->group("Profile");
   app.add_option("--profile-trace", trace, "the same, and every op of every step as a Chrome trace in this file")
@@ -172,7 +171,8 @@ std::string profile_text(const Profile& profile, const DevicePeaks& peaks, bool 
   std::string out = phase_text("prefill", profile.prefill(), peaks, all_layers) +
                     phase_text("decode", profile.decode(), peaks, all_layers);
   if (out.empty()) return out;
-  out += "Each op ended with a barrier, so that its time is its own; runs without a profile have fewer and are faster.\n";
+  out +=
+      "Each op ended with a barrier, so that its time is its own; runs without a profile have fewer and are faster.\n";
   if (peaks.read_bytes > 0)
     out += fmt::format(
         "% of peak: of what reading its bytes ({:.1f} GB/s) or its operations (int8 {:.0f} GOP/s, f32 {:.0f}) allow, "
@@ -192,8 +192,7 @@ Json profile_json(const Profile& profile, const DevicePeaks& peaks) {
   Json phases = Json::array();
   for (const auto& [name, phase] : {std::pair{"prefill", &profile.prefill()}, {"decode", &profile.decode()}})
     if (phase->steps) phases.push_back(phase_json(name, *phase, peaks));
-  return {{"peaks", peaks_json(peaks)}, {"barrier_after_each_op", true},
-          {"phases", std::move(phases)}};
+  return {{"peaks", peaks_json(peaks)}, {"barrier_after_each_op", true}, {"phases", std::move(phases)}};
 }
 
 Profiler::~Profiler() {

@@ -14,9 +14,12 @@ constexpr uint64_t kMaxEvents = 2'000'000;  // about 400 MB of JSON
 double microseconds(uint64_t nanoseconds) { return double(nanoseconds) * 1e-3; }
 
 Json event(std::string_view name, uint32_t track, uint64_t begin, uint64_t nanoseconds, Json args) {
-  return {{"name", name},           {"ph", "X"},
-          {"pid", 1},               {"tid", track},
-          {"ts", microseconds(begin)}, {"dur", microseconds(nanoseconds)},
+  return {{"name", name},
+          {"ph", "X"},
+          {"pid", 1},
+          {"tid", track},
+          {"ts", microseconds(begin)},
+          {"dur", microseconds(nanoseconds)},
           {"args", std::move(args)}};
 }
 
@@ -63,8 +66,9 @@ void Trace::write_step(const Step& s, const DevicePeaks& peaks) {
   const Graph& graph = *s.step.graph;
   const CostContext& c = s.step.context;
   const auto write = [&](const Json& e) { file_ << ",\n" << e.dump(-1, ' ', false, Json::error_handler_t::replace); };
-  write(event(s.step.decode ? "decode" : "prefill", 0, s.step.begin, s.step.nanoseconds,
-              {{"tokens", c.n_tokens}, {"logits_rows", c.n_outputs}, {"sequences", c.n_sequences}, {"positions", c.n_kv}}));
+  write(event(
+      s.step.decode ? "decode" : "prefill", 0, s.step.begin, s.step.nanoseconds,
+      {{"tokens", c.n_tokens}, {"logits_rows", c.n_outputs}, {"sequences", c.n_sequences}, {"positions", c.n_kv}}));
   const size_t n_threads = s.nodes.empty() ? 0 : s.busy.size() / s.nodes.size();
   for (size_t i = 0; i < s.nodes.size(); ++i) {
     const NodeTime& time = s.nodes[i];

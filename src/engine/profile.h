@@ -16,8 +16,8 @@ namespace argent {
 struct ProfiledStep {
   std::shared_ptr<const Graph> graph;  // of the plan that ran
   CostContext context;
-  bool decode = false;  // one row of each sequence
-  bool int8 = false;    // products with weights of block formats are made in int8
+  bool decode = false;                  // one row of each sequence
+  bool int8 = false;                    // products with weights of block formats are made in int8
   uint64_t begin = 0, nanoseconds = 0;  // from the start of run() to the end of wait(), after profiling began
   std::span<const NodeTime> nodes;      // valid in the call alone
 };

@@ -232,8 +232,10 @@ Result<Ticket> ReferenceBackend::run(PlanId id, const Step& step) {
       kFunctions[size_t(node.op)]({in, out, node.attrs, context});
       const auto spent = std::chrono::steady_clock::now() - start;
       if (profiling_)
-        times_.push_back({uint32_t(n), uint64_t(std::chrono::nanoseconds(spent).count()),
-                          uint64_t(std::chrono::nanoseconds(start - origin).count()), {}});
+        times_.push_back({uint32_t(n),
+                          uint64_t(std::chrono::nanoseconds(spent).count()),
+                          uint64_t(std::chrono::nanoseconds(start - origin).count()),
+                          {}});
     }
   } catch (const std::bad_alloc&) {  // the functions' copies in double
     return fail(Code::out_of_memory, "reference: no memory for a step of {} rows", step.tokens.size());

@@ -260,6 +260,8 @@ class CpuBackend final : public Backend {
         begin = end;
       }
     });
+    for (size_t i = 0; i < busy_.size(); ++i)  // a thread that left the barrier before thread 0 began earlier
+      busy_[i] = std::min(busy_[i], times_[i / n_threads].nanoseconds);
   }
 
   const BackendOptions options_;
