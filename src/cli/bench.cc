@@ -14,10 +14,6 @@ namespace {
 
 constexpr uint32_t kMostTokens = 1u << 20;
 
-DevicePeaks better(const DevicePeaks& a, const DevicePeaks& b) {
-  return {std::max(a.read_bytes, b.read_bytes), std::max(a.int8_ops, b.int8_ops), std::max(a.f32_ops, b.f32_ops)};
-}
-
 struct Options {
   ModelOptions model;
   Positionals words;

@@ -204,6 +204,7 @@ Status Profiler::start(Engine& engine, const ProfileOptions& options) {
   options_ = options;
   if (!options.trace.empty()) ARGENT_TRY(trace_.open(options.trace));
   engine_ = &engine;
+  peaks_ = engine.backend().measure_peaks();
   engine.set_profile([this](const ProfiledStep& step) {
     profile_.add(step);
     trace_.add(step);
@@ -212,8 +213,9 @@ Status Profiler::start(Engine& engine, const ProfileOptions& options) {
 }
 
 const DevicePeaks& Profiler::peaks() {
-  if (!peaks_) peaks_ = engine_->backend().measure_peaks();
-  return *peaks_;
+  if (!settled_) peaks_ = better(peaks_, engine_->backend().measure_peaks());
+  settled_ = true;
+  return peaks_;
 }
 
 void Profiler::print() {

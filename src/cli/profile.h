@@ -37,7 +37,7 @@ class Profiler {
   bool on() const { return engine_ != nullptr; }
   void clear() { profile_.clear(); }  // the trace keeps its steps
 
-  // Both measure the device's peaks, the first time that they are asked.
+  // The device's peaks are the better of what it did before the run and when the first of these was called.
   void print();
   nlohmann::ordered_json json() { return profile_json(profile_, peaks()); }
   // Writes the trace, where one was asked for. io: the disk is full.
@@ -50,7 +50,8 @@ class Profiler {
   ProfileOptions options_;
   Profile profile_;
   Trace trace_;
-  std::optional<DevicePeaks> peaks_;
+  DevicePeaks peaks_;  // before the run, then the better
+  bool settled_ = false;
 };
 
 }  // namespace argent::cli

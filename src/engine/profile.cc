@@ -1,5 +1,6 @@
 #include "engine/profile.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "engine/engine.h"
@@ -14,6 +15,10 @@ uint64_t now() {
 }
 
 }  // namespace
+
+DevicePeaks better(const DevicePeaks& a, const DevicePeaks& b) {
+  return {std::max(a.read_bytes, b.read_bytes), std::max(a.int8_ops, b.int8_ops), std::max(a.f32_ops, b.f32_ops)};
+}
 
 Limit limit_of(const Cost& cost, const DevicePeaks& peaks, bool int8) {
   const double in_int8 = int8 ? double(cost.quantized) : 0, in_f32 = double(cost.flops) - in_int8;

@@ -28,6 +28,7 @@ struct Limit {
   double seconds = 0;     // 0: the device's peaks are not known
   std::string_view name;  // "read", "int8", "f32" or ""
 };
+DevicePeaks better(const DevicePeaks& a, const DevicePeaks& b);  // the larger of each
 Limit limit_of(const Cost& cost, const DevicePeaks& peaks, bool int8);
 
 // What one op took in one layer, over all steps of a phase.

@@ -19,7 +19,8 @@ struct Call {
   uint64_t bytes(const Value& v) const {
     if (v.kind == ValueKind::weight) return v.file_bytes();
     if (v.kind == ValueKind::state) return 0;
-    return rows(v) * v.width * (v.dtype == DType::candidates ? 8 : 4);
+    if (v.dtype == DType::candidates) return 0;  // how many there are is data of the step
+    return rows(v) * v.width * 4;
   }
   uint64_t all_bytes() const {
     uint64_t sum = 0;
