@@ -123,8 +123,9 @@ void matmul(Bench& b) {
       std::string format(f.name);
       std::transform(format.begin(), format.end(), format.begin(), [](char c) { return char(std::tolower(c)); });
       std::optional<Weights> weights;
-      for (const cpu::Activations kind : {native, cpu::Activations::f32}) {
-        if (kind == native && native == cpu::Activations::f32) continue;  // the second time is the same
+      std::vector<cpu::Activations> kinds = {native};
+      if (native == cpu::Activations::q8) kinds.push_back(cpu::Activations::f32);
+      for (const cpu::Activations kind : kinds) {
         for (const uint32_t n : kTokens) {
           const bool decoded = kind == cpu::Activations::f32 && native == cpu::Activations::q8;
           const std::string name =
