@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/cpu_features.h"
@@ -24,8 +25,15 @@ constexpr std::pair<std::string_view, cpu::Isa> kIsas[] = {
 // A new family: its file, its declaration in bench.h, its name here.
 constexpr void (*kFamilies[])(Bench&) = {matmul, attention, vector, pool};
 
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+  return "";
+}
+
 void print(const Json& json) {
-  fmt::print("{}\n", json.dump());
+  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
   std::fflush(stdout);
 }
 
@@ -104,7 +112,8 @@ void Bench::measure_peaks() {
   peaks_ = cpu::measure_peaks(pool_, isa_);
   measured_ = Clock::now();
   if (options_.json) {
-    print({{"isa", isa_name_},
+    print({{"cpu", cpu_name()},
+           {"isa", isa_name_},
            {"threads", pool_.n_threads()},
            {"read_bytes_per_second", peaks_.read_bytes},
            {"int8_ops_per_second", peaks_.int8_ops},

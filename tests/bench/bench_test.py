@@ -116,7 +116,7 @@ class Kernels(unittest.TestCase):
         pattern = r"^pool/barrier|smollm2.*f16/1@255|prefill.*smollm2.*f16/512@0|silu_mul/576|quantize_q8/576/n16|q4_k/smollm2.*down.*/n4$"
         done = self.run_it("--filter", pattern, "--seconds", "0", "--json")
         machine, *rows = [json.loads(line) for line in done.stdout.splitlines()]
-        self.assertTrue({"isa", "threads", "read_bytes_per_second", "int8_ops_per_second", "f32_ops_per_second"} <= machine.keys())
+        self.assertTrue({"cpu", "isa", "threads", "read_bytes_per_second", "int8_ops_per_second", "f32_ops_per_second"} <= machine.keys())
         self.assertEqual(sorted({row["name"].split("/")[0] for row in rows}),
                          ["attention_decode", "attention_prefill", "matmul", "matmul_decoded", "pool", "prepare", "vector"])
         for row in rows:

@@ -30,6 +30,12 @@ TEST(EngineProfile, EveryStepHasItsNodesAndLayers) {
           const int32_t layer = step.graph->nodes[i].layer;
           ASSERT_LT(layer, int32_t(n_layer));
           if (layer >= 0) ++of_layer[size_t(layer)];
+          for (const ValueId id : step.graph->nodes[i].inputs) {  // fused or not, a node is where its weights are
+            const Value& v = step.graph->value(id);
+            if (v.kind != ValueKind::weight) continue;
+            const bool inside = v.name.starts_with("blk.");
+            EXPECT_EQ(layer, inside ? std::stoi(v.name.substr(4)) : -1) << arch << " " << v.name;
+          }
         }
         EXPECT_LE(at, step.nanoseconds) << device;
         EXPECT_GE(step.begin, last_end);
