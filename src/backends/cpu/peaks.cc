@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kMemory = uint64_t(256) << 20, kPiece = uint64_t(128) << 20;
-constexpr double kReadSeconds = 0.12, kLoopSeconds = 0.03;
+constexpr double kReadSeconds = 0.08, kLoopSeconds = 0.02;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
