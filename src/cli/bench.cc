@@ -1,4 +1,5 @@
 // argent bench: prompt and decode speed, counted as llama-bench counts: random tokens, one warm-up, no sampling.
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -28,8 +29,8 @@ struct Options {
 struct Test {
   uint32_t n_prompt, n_gen, n_depth;
   std::vector<double> seconds = {};
-  Cost cost = {};          // of a run
-  DevicePeaks peaks = {};  // the better of what was measured before and after the runs
+  Cost cost = {};                       // of a run
+  std::vector<DevicePeaks> peaks = {};  // by run: the better of what was measured before and after it
   nlohmann::ordered_json profile = {};
 
   std::string name() const {
@@ -52,12 +53,31 @@ struct Test {
   }
   // Per second, at the mean rate.
   double rate(uint64_t amount) const { return double(amount) / n_tokens() * mean(); }
-  double read_share() const { return peaks.read_bytes > 0 ? rate(cost.streamed) / peaks.read_bytes : 0; }
+  // Medians of the runs, each beside its own peaks; 0: not known.
+  double read_share() const {
+    return median([&](const DevicePeaks& p) { return p.read_bytes > 0 ? double(cost.streamed) / p.read_bytes : 0; });
+  }
   double ops_share(bool int8) const {
-    const double in_int8 = int8 ? rate(cost.quantized) : 0;
-    return peaks.int8_ops > 0 && peaks.f32_ops > 0
-               ? in_int8 / peaks.int8_ops + (rate(cost.flops) - in_int8) / peaks.f32_ops
-               : 0;
+    const double in_int8 = int8 ? double(cost.quantized) : 0, in_f32 = double(cost.flops) - in_int8;
+    return median([&](const DevicePeaks& p) {
+      return p.int8_ops > 0 && p.f32_ops > 0 ? in_int8 / p.int8_ops + in_f32 / p.f32_ops : 0;
+    });
+  }
+  DevicePeaks best_peaks() const {
+    DevicePeaks best;
+    for (const DevicePeaks& p : peaks) best = better(best, p);
+    return best;
+  }
+
+ private:
+  // Of what least seconds are to those that the runs took.
+  template <class Least>
+  double median(Least least) const {
+    std::vector<double> shares;
+    for (size_t r = 0; r < seconds.size(); ++r) shares.push_back(least(peaks[r]) / seconds[r]);
+    std::sort(shares.begin(), shares.end());
+    const size_t n = shares.size();
+    return n ? (shares[(n - 1) / 2] + shares[n / 2]) / 2 : 0;
   }
 };
 
@@ -149,6 +169,27 @@ class Bench {
   std::vector<int32_t> depth_;
 };
 
+// The device's peaks between runs, a second apart at least: a machine that others use too changes its bandwidth by half
+// within seconds, so a run has those of its neighbourhood.
+class Peaks {
+ public:
+  explicit Peaks(Backend& backend) : backend_(backend), last_(backend.measure_peaks()), when_(Clock::now()) {}
+
+  void after_run(Test& test, bool last) {
+    if (!last && Clock::now() - when_ < std::chrono::seconds(1)) return;
+    const DevicePeaks now = backend_.measure_peaks();
+    test.peaks.resize(test.seconds.size(), better(last_, now));
+    last_ = now;
+    when_ = Clock::now();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Backend& backend_;
+  DevicePeaks last_;
+  Clock::time_point when_;
+};
+
 bool int8_products(const Engine& engine) { return engine.options().backend.activations == ActivationMode::native; }
 
 std::string text_report(const Engine& engine, const std::vector<Test>& tests) {
@@ -160,13 +201,12 @@ std::string text_report(const Engine& engine, const std::vector<Test>& tests) {
     out += fmt::format("{:<20} {:>11.2f} {:>9.2f} {:>11.2f} {:>8.2f} {:>8} {:>9.1f} {:>7}\n", t.name(), t.mean(),
                        t.deviation(), double(t.cost.streamed) * 1e-6 / t.n_tokens(), t.rate(t.cost.streamed) * 1e-9,
                        share(t.read_share()), t.rate(t.cost.flops) * 1e-9, share(t.ops_share(int8_products(engine))));
-    best = better(best, t.peaks);
+    best = better(best, t.best_peaks());
   }
   if (best.read_bytes > 0)
     out += fmt::format(
-        "MB a token: weights and KV that must be read for it. % of what this machine did before and after each test, "
-        "at "
-        "best:\nread {:.1f} GB/s, int8 {:.0f} GOP/s, f32 {:.0f} GOP/s\n",
+        "MB a token: weights and KV that must be read for it. % of what this machine did around each run, the "
+        "median; at best:\nread {:.1f} GB/s, int8 {:.0f} GOP/s, f32 {:.0f} GOP/s\n",
         best.read_bytes * 1e-9, best.int8_ops * 1e-9, best.f32_ops * 1e-9);
   return out;
 }
@@ -175,7 +215,9 @@ std::string json_report(Engine& engine, const Options& o, const std::vector<Test
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Test& t : tests) {
     nlohmann::ordered_json samples = nlohmann::ordered_json::array();
+    nlohmann::ordered_json read = nlohmann::ordered_json::array();
     for (double s : t.seconds) samples.push_back(t.n_tokens() / s);
+    for (const DevicePeaks& p : t.peaks) read.push_back(p.read_bytes);
     rows.push_back({{"test", t.name()},
                     {"model", engine.file().path()},
                     {"backend", engine.backend().caps().description},
@@ -189,7 +231,8 @@ std::string json_report(Engine& engine, const Options& o, const std::vector<Test
                     {"samples_ts", samples},
                     {"bytes_per_token", double(t.cost.streamed) / t.n_tokens()},
                     {"flops_per_token", double(t.cost.flops) / t.n_tokens()},
-                    {"peaks", peaks_json(t.peaks)},
+                    {"peaks", peaks_json(t.best_peaks())},
+                    {"samples_read_bytes_per_second", read},
                     {"read_share", t.read_share()},
                     {"ops_share", t.ops_share(int8_products(engine))}});
     if (!t.profile.is_null()) rows.back()["profile"] = t.profile;
@@ -240,7 +283,7 @@ Status run(Options& o) {
   Bench bench(*engine);
   Profiler profiler;
   ARGENT_TRY(profiler.start(*engine, o.profile));
-  DevicePeaks before = engine->backend().measure_peaks();
+  Peaks peaks(engine->backend());
   for (Test& test : tests) {
     ARGENT_LET(test.cost, bench.cost(test));
     Test warm = test;
@@ -252,11 +295,9 @@ Status run(Options& o) {
       if (stderr_is_terminal()) to_stderr("\r{}: run {} of {}", test.name(), r + 1, o.repetitions), std::fflush(stderr);
       ARGENT_LET(const double seconds, bench.run(test));
       test.seconds.push_back(seconds);
+      peaks.after_run(test, r + 1 == o.repetitions);
     }
     if (stderr_is_terminal()) to_stderr("\r\033[K");
-    const DevicePeaks after = engine->backend().measure_peaks();
-    test.peaks = better(before, after);
-    before = after;
     if (o.profile.on() && o.format == "json") test.profile = profiler.json();
     if (o.profile.on() && o.format == "text") to_stderr("{}\n", test.name()), profiler.print();
   }
