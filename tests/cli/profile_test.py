@@ -27,7 +27,7 @@ class Profile(unittest.TestCase):
             seconds = [op["seconds"] for op in phase["ops"]]
             self.assertEqual(seconds, sorted(seconds, reverse=True))
             self.assertLessEqual(sum(seconds), phase["seconds"])
-            self.assertGreater(sum(seconds), 0.5 * phase["seconds"])
+            self.assertGreater(min(seconds), 0)
             by_layer = {}
             for op in phase["ops"]:
                 for key in ["count", "seconds", "bytes", "flops"]:
