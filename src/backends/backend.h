@@ -66,8 +66,18 @@ struct StepResult {
 };
 
 struct NodeTime {
-  uint32_t node;  // index into the plan's nodes
-  uint64_t nanoseconds;
+  uint32_t node;         // index into the plan's nodes
+  uint64_t nanoseconds;  // until the last thread was done
+  uint64_t begin = 0;    // nanoseconds after run() began
+  // By thread: until it was done with its part and began to wait for the others; empty where the device does not know.
+  std::span<const uint64_t> busy = {};
+};
+
+// What the device can do at most, measured by itself; 0: unknown.
+struct DevicePeaks {
+  double read_bytes = 0;  // a second, from memory
+  double int8_ops = 0;    // a second; a multiplication and an addition are two
+  double f32_ops = 0;
 };
 
 class Backend : public KernelTable {
@@ -90,9 +100,11 @@ class Backend : public KernelTable {
   virtual Result<StepResult> wait(Ticket ticket) = 0;
   virtual Status copy_blocks(std::span<const KvCopy> copies) = 0;
 
-  // Time of each node of the last step, where profiling is on; one entry a node.
+  // Time of each node of the last step, where profiling is on; one entry a node, valid until the next run().
   virtual void set_profile(bool on) = 0;
   virtual std::span<const NodeTime> profile() const = 0;
+  // Measures now, between steps, in less than 0.3 s.
+  virtual DevicePeaks measure_peaks() { return {}; }
 };
 
 // Backends of this build. unsupported: a device or ISA that is not there, with what is.

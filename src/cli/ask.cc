@@ -5,7 +5,6 @@
 
 #include "cli/command.h"
 #include "cli/conversation.h"
-#include "cli/profile.h"
 
 namespace argent::cli {
 namespace {
@@ -61,7 +60,8 @@ Status AskCommand::run() {
   ARGENT_LET(const SampleParams params, sampling.settle(defaults));
   ARGENT_LET(const std::unique_ptr<Engine> engine, open_engine(model));
   ARGENT_LET(Conversation conversation, Conversation::start(*engine, chat));
-  if (chat.profile) engine->set_profile(true);
+  Profiler profiler;
+  ARGENT_TRY(profiler.start(*engine, chat.profile));
   conversation.add_user(std::move(text));
   const bool terminal = stdout_is_terminal();
   const auto sink = [&](std::string_view piece) {
@@ -71,13 +71,14 @@ Status AskCommand::run() {
   if (model.json) {
     Json object = {{"answer", generation.text}, {"model", engine->file().path()}};
     add_statistics(object, generation);
-    if (chat.profile) object["profile"] = profile_json(*engine);
+    if (profiler.on()) object["profile"] = profiler.json();
     ARGENT_TRY(write_stdout(object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
   } else if (terminal) {
     ARGENT_TRY(write_stdout("\n"));
   }
   if (!chat.quiet) to_stderr("{}\n", statistics_line(generation));
-  if (chat.profile && !model.json) to_stderr("{}", profile_text(*engine));
+  if (!model.json) profiler.print();
+  ARGENT_TRY(profiler.finish());
   if (generation.stop == Stop::context)
     to_stderr("argent: the context of {} positions is full, the answer is cut off; --ctx gives more\n",
               engine->n_ctx());

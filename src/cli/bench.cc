@@ -1,4 +1,6 @@
 // argent bench: prompt and decode speed, counted as llama-bench counts: random tokens, one warm-up, no sampling.
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -11,20 +13,27 @@
 namespace argent::cli {
 namespace {
 
+constexpr uint32_t kMostTokens = 1u << 20;
+
 struct Options {
   ModelOptions model;
   Positionals words;
   std::vector<uint32_t> n_prompt, n_gen, n_depth;
+  std::vector<std::string> pairs;  // --pg
   uint32_t repetitions = 5;
   std::string format = "text";
-  bool profile = false;
+  ProfileOptions profile;
   uint32_t n_threads = 0;  // that the backend was given
   std::string cache_type;
 };
 
 struct Test {
   uint32_t n_prompt, n_gen, n_depth;
-  std::vector<double> seconds;
+  std::vector<double> seconds = {};
+  Cost cost = {};                       // of a run
+  std::vector<DevicePeaks> peaks = {};  // by run: the better of what was measured before and after it
+  nlohmann::ordered_json profile = {};
+
   std::string name() const {
     std::string text = n_prompt && n_gen ? fmt::format("pp{}+tg{}", n_prompt, n_gen)
                        : n_prompt        ? fmt::format("pp{}", n_prompt)
@@ -43,47 +52,108 @@ struct Test {
     for (double s : seconds) sum += std::pow(n_tokens() / s - mean(), 2);
     return std::sqrt(sum / double(seconds.size() - 1));
   }
+  // Per second, at the mean rate.
+  double rate(uint64_t amount) const { return double(amount) / n_tokens() * mean(); }
+  // Medians of the runs, each beside its own peaks; 0: not known.
+  double read_share() const {
+    return median([&](const DevicePeaks& p) { return p.read_bytes > 0 ? double(cost.streamed) / p.read_bytes : 0; });
+  }
+  double ops_share(bool int8) const {
+    const double in_int8 = int8 ? double(cost.quantized) : 0, in_f32 = double(cost.flops) - in_int8;
+    return median([&](const DevicePeaks& p) {
+      return p.int8_ops > 0 && p.f32_ops > 0 ? in_int8 / p.int8_ops + in_f32 / p.f32_ops : 0;
+    });
+  }
+  DevicePeaks best_peaks() const {
+    DevicePeaks best;
+    for (const DevicePeaks& p : peaks) best = better(best, p);
+    return best;
+  }
+
+ private:
+  // Of what least seconds are to those that the runs took.
+  template <class Least>
+  double median(Least least) const {
+    std::vector<double> shares;
+    for (size_t r = 0; r < seconds.size(); ++r) shares.push_back(least(peaks[r]) / seconds[r]);
+    std::sort(shares.begin(), shares.end());
+    const size_t n = shares.size();
+    return n ? (shares[(n - 1) / 2] + shares[n / 2]) / 2 : 0;
+  }
 };
 
 class Bench {
  public:
   explicit Bench(Engine& engine) : engine_(engine), rng_(1) {}
 
-  // Fills the cache to the depth, then times the prompt and the decode steps after it.
+  // Fills the cache to the depth, then times the prompt and the decode steps after it. What an earlier run filled is
+  // used again.
   Result<double> run(const Test& test) {
-    const SequenceId id = engine_.open_sequence();
-    std::vector<int32_t> tokens = random_tokens(test.n_depth);
-    if (test.n_depth) ARGENT_TRY(compute(id, tokens));
+    if (id_ && depth_.size() != test.n_depth) close();
+    if (!id_) id_ = engine_.open_sequence(), depth_ = random_tokens(test.n_depth);
+    std::vector<int32_t> tokens = depth_;
+    if (test.n_depth) ARGENT_TRY(compute(tokens));
     const auto start = std::chrono::steady_clock::now();
     if (test.n_prompt) {
       const std::vector<int32_t> prompt = random_tokens(test.n_prompt);
       tokens.insert(tokens.end(), prompt.begin(), prompt.end());
-      ARGENT_TRY(compute(id, tokens));
+      ARGENT_TRY(compute(tokens));
     }
     for (uint32_t i = 0; i < test.n_gen; ++i) {
       if (tokens.empty()) {
         tokens = random_tokens(1);
-        ARGENT_TRY(compute(id, tokens));
+        ARGENT_TRY(compute(tokens));
         continue;
       }
-      ARGENT_LET(const uint32_t n, engine_.append_token(id, random_token()));
+      ARGENT_LET(const uint32_t n, engine_.append_token(*id_, random_token()));
       (void)n;
       ARGENT_TRY(drain());
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    engine_.close_sequence(id, false);
+    if (!test.n_depth) close();
     return seconds;
   }
 
+  // Of one run: the steps that the engine makes of it, a logits row each.
+  Result<Cost> cost(const Test& test) const {
+    Cost sum;
+    uint64_t n_kv = test.n_depth;
+    Plan plan;
+    uint32_t planned = 0;  // tokens of plan
+    const auto add = [&](uint32_t n_tokens) -> Status {
+      if (n_tokens != planned) {
+        ARGENT_LET(plan, engine_.plan_for(n_tokens, 1, Tail::logits, Stage::rows));
+        planned = n_tokens;
+      }
+      sum += argent::cost(plan.graph, {.n_tokens = n_tokens,
+                                       .n_outputs = 1,
+                                       .n_kv = n_kv,
+                                       .kv_k = engine_.options().backend.kv_k,
+                                       .kv_v = engine_.options().backend.kv_v});
+      n_kv += n_tokens;
+      return {};
+    };
+    for (uint32_t left = test.n_prompt, n; left; left -= n) {
+      n = std::min(left, engine_.options().budget.max_tokens);
+      ARGENT_TRY(add(n));
+    }
+    for (uint32_t i = 0; i < test.n_gen; ++i) ARGENT_TRY(add(1));
+    return sum;
+  }
+
  private:
+  void close() {
+    engine_.close_sequence(*id_, false);
+    id_.reset();
+  }
   int32_t random_token() { return int32_t(rng_.next() % engine_.model().n_vocab); }
   std::vector<int32_t> random_tokens(uint32_t n) {
     std::vector<int32_t> tokens(n);
     for (int32_t& t : tokens) t = random_token();
     return tokens;
   }
-  Status compute(SequenceId id, const std::vector<int32_t>& tokens) {
-    ARGENT_LET(const uint32_t reused, engine_.set_tokens(id, tokens));
+  Status compute(const std::vector<int32_t>& tokens) {
+    ARGENT_LET(const uint32_t reused, engine_.set_tokens(*id_, tokens));
     (void)reused;
     return drain();
   }
@@ -97,12 +167,50 @@ class Bench {
 
   Engine& engine_;
   Rng rng_;
+  std::optional<SequenceId> id_;
+  std::vector<int32_t> depth_;
 };
+
+// The device's peaks between runs, a second apart at least: a machine that others use too changes its bandwidth by half
+// within seconds, so a run has those of its neighbourhood.
+class Peaks {
+ public:
+  explicit Peaks(Backend& backend) : backend_(backend), last_(backend.measure_peaks()), when_(Clock::now()) {}
+
+  void after_run(Test& test, bool last) {
+    if (!last && Clock::now() - when_ < std::chrono::seconds(1)) return;
+    const DevicePeaks now = backend_.measure_peaks();
+    test.peaks.resize(test.seconds.size(), better(last_, now));
+    last_ = now;
+    when_ = Clock::now();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Backend& backend_;
+  DevicePeaks last_;
+  Clock::time_point when_;
+};
+
+bool int8_products(const Engine& engine) { return engine.options().backend.activations == ActivationMode::native; }
 
 std::string text_report(const Engine& engine, const std::string& cache_type, const std::vector<Test>& tests) {
   std::string out =
-      fmt::format("{:<24} {:>12} {:>10}   {}, {} cache\n", "test", "tokens/s", "+/-", engine.model().name, cache_type);
-  for (const Test& t : tests) out += fmt::format("{:<24} {:>12.2f} {:>10.2f}\n", t.name(), t.mean(), t.deviation());
+      fmt::format("{:<20} {:>11} {:>9} {:>11} {:>8} {:>8} {:>9} {:>7}   {}, {} cache\n", "test", "tokens/s", "+/-",
+                  "MB a token", "GB/s", "% read", "GOP/s", "% ops", engine.model().name, cache_type);
+  const auto share = [](double x) { return x > 0 ? fmt::format("{:.0f}", 100 * x) : std::string("-"); };
+  DevicePeaks best;
+  for (const Test& t : tests) {
+    out += fmt::format("{:<20} {:>11.2f} {:>9.2f} {:>11.2f} {:>8.2f} {:>8} {:>9.1f} {:>7}\n", t.name(), t.mean(),
+                       t.deviation(), double(t.cost.streamed) * 1e-6 / t.n_tokens(), t.rate(t.cost.streamed) * 1e-9,
+                       share(t.read_share()), t.rate(t.cost.flops) * 1e-9, share(t.ops_share(int8_products(engine))));
+    best = better(best, t.best_peaks());
+  }
+  if (best.read_bytes > 0)
+    out += fmt::format(
+        "MB a token: weights and KV that must be read for it. % of what this machine did around each run, the "
+        "median; at best:\nread {:.1f} GB/s, int8 {:.0f} GOP/s, f32 {:.0f} GOP/s\n",
+        best.read_bytes * 1e-9, best.int8_ops * 1e-9, best.f32_ops * 1e-9);
   return out;
 }
 
@@ -110,7 +218,9 @@ std::string json_report(Engine& engine, const Options& o, const std::vector<Test
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Test& t : tests) {
     nlohmann::ordered_json samples = nlohmann::ordered_json::array();
+    nlohmann::ordered_json read = nlohmann::ordered_json::array();
     for (double s : t.seconds) samples.push_back(t.n_tokens() / s);
+    for (const DevicePeaks& p : t.peaks) read.push_back(p.read_bytes);
     rows.push_back({{"test", t.name()},
                     {"model", engine.file().path()},
                     {"backend", engine.backend().caps().description},
@@ -121,25 +231,53 @@ std::string json_report(Engine& engine, const Options& o, const std::vector<Test
                     {"n_depth", t.n_depth},
                     {"avg_ts", t.mean()},
                     {"stddev_ts", t.deviation()},
-                    {"samples_ts", samples}});
+                    {"samples_ts", samples},
+                    {"bytes_per_token", double(t.cost.streamed) / t.n_tokens()},
+                    {"flops_per_token", double(t.cost.flops) / t.n_tokens()},
+                    {"peaks", peaks_json(t.best_peaks())},
+                    {"samples_read_bytes_per_second", read},
+                    {"read_share", t.read_share()},
+                    {"ops_share", t.ops_share(int8_products(engine))}});
+    if (!t.profile.is_null()) rows.back()["profile"] = t.profile;
   }
   return rows.dump(2) + "\n";
+}
+
+// The tests in llama-bench's order: of each depth the prompts, the decodes, then the pairs.
+Result<std::vector<Test>> tests_of(const Options& o) {
+  std::vector<Test> tests;
+  for (uint32_t depth : o.n_depth) {
+    for (uint32_t n : o.n_prompt)
+      if (n) tests.push_back({n, 0, depth});
+    for (uint32_t n : o.n_gen)
+      if (n) tests.push_back({0, n, depth});
+    for (const std::string& pair : o.pairs) {
+      Test test{0, 0, depth};
+      const char* end = pair.data() + pair.size();
+      const auto [comma, first] = std::from_chars(pair.data(), end, test.n_prompt);
+      const bool split = first == std::errc() && comma != end && *comma == ',';
+      const auto [last, second] =
+          split ? std::from_chars(comma + 1, end, test.n_gen) : std::from_chars(end, end, test.n_gen);
+      if (!split || second != std::errc() || last != end || !test.n_prompt || !test.n_gen ||
+          std::max(test.n_prompt, test.n_gen) > kMostTokens)
+        return fail(Code::invalid, "--pg {}: wanted prompt tokens and decoded ones, as 512,128", pair);
+      tests.push_back(test);
+    }
+  }
+  if (tests.empty()) return fail(Code::invalid, "nothing to measure: -p and -n are 0");
+  return tests;
 }
 
 Status run(Options& o) {
   ARGENT_TRY(o.words.settle(o.model.model, nullptr, nullptr, false));
   if (o.model.json) o.format = "json";
-  if (o.n_prompt.empty() && o.n_gen.empty()) o.n_prompt = {512}, o.n_gen = {128};
+  if (o.n_prompt.empty() && o.n_gen.empty() && o.pairs.empty()) o.n_prompt = {512}, o.n_gen = {128};
   if (o.n_depth.empty()) o.n_depth = {0};
-  std::vector<Test> tests;
+  ARGENT_LET(std::vector<Test> tests, tests_of(o));
   uint32_t longest = 1;
-  for (uint32_t depth : o.n_depth) {
-    for (uint32_t n : o.n_prompt)
-      if (n) tests.push_back({n, 0, depth, {}}), longest = std::max(longest, depth + n);
-    for (uint32_t n : o.n_gen)
-      if (n) tests.push_back({0, n, depth, {}}), longest = std::max(longest, depth + n);
-  }
-  if (tests.empty()) return fail(Code::invalid, "nothing to measure: -p and -n are 0");
+  for (const Test& t : tests) longest = std::max(longest, t.n_depth + t.n_tokens());
+  if (o.model.ctx && o.model.ctx < longest)
+    return fail(Code::invalid, "--ctx {}: the longest test takes {} positions", o.model.ctx, longest);
   if (!o.model.ctx) o.model.ctx = longest;
   ARGENT_LET(std::unique_ptr<Engine> engine, open_engine(o.model, [&](EngineOptions& e) {
                e.prefix_cache = false;
@@ -147,21 +285,27 @@ Status run(Options& o) {
                o.n_threads = e.backend.n_threads ? e.backend.n_threads : default_threads();
              }));
   Bench bench(*engine);
-  if (o.profile) engine->set_profile(true);
+  Profiler profiler;
+  ARGENT_TRY(profiler.start(*engine, o.profile));
+  Peaks peaks(engine->backend());
   for (Test& test : tests) {
+    ARGENT_LET(test.cost, bench.cost(test));
     Test warm = test;
-    warm.n_depth = 0;
     warm.n_gen = std::min(warm.n_gen, 4u);
     ARGENT_LET(const double ignored, bench.run(warm));
     (void)ignored;
+    profiler.clear();
     for (uint32_t r = 0; r < o.repetitions; ++r) {
       if (stderr_is_terminal()) to_stderr("\r{}: run {} of {}", test.name(), r + 1, o.repetitions), std::fflush(stderr);
       ARGENT_LET(const double seconds, bench.run(test));
       test.seconds.push_back(seconds);
+      peaks.after_run(test, r + 1 == o.repetitions);
     }
     if (stderr_is_terminal()) to_stderr("\r\033[K");
+    if (o.profile.on() && o.format == "json") test.profile = profiler.json();
+    if (o.profile.on() && o.format == "text") to_stderr("{}\n", test.name()), profiler.print();
   }
-  if (o.profile) fmt::print(stderr, "{}", profile_text(engine->profile()));
+  ARGENT_TRY(profiler.finish());
   return write_stdout(o.format == "json" ? json_report(*engine, o, tests) : text_report(*engine, o.cache_type, tests));
 }
 
@@ -169,29 +313,36 @@ Status run(Options& o) {
 
 void add_bench(CLI::App& root) {
   auto o = std::make_shared<Options>();
-  CLI::App* app =
-      add_command(root, "bench", "measure prompt and decode speed",
-                  "  argent bench                            prompts of 512 tokens, 128 decoded, on the default model\n"
-                  "  argent bench MODEL -p 512,2048 -n 64 -r 3 -t 2 -o json\n"
-                  "  argent bench MODEL -p 0 -n 32 -d 8192   decode behind 8,192 positions\n"
-                  "Counted as llama-bench counts; tokens are random, nothing is sampled.",
-                  [o] { return run(*o); });
+  CLI::App* app = add_command(
+      root, "bench", "measure prompt and decode speed",
+      "  argent bench                            prompts of 512 tokens, 128 decoded, on the default model\n"
+      "  argent bench MODEL -p 512,2048 -n 64 -r 3 -t 2 -o json\n"
+      "  argent bench MODEL -p 1,2,4,8 -n 0      passes of few tokens\n"
+      "  argent bench MODEL -n 64 -d 0,8192      decode behind 8,192 positions and without\n"
+      "  argent bench MODEL --pg 512,128         a prompt and the decode after it as one time\n"
+      "Counted as llama-bench counts; tokens are random, nothing is sampled. Beside the rate stand the bytes "
+      "of weights and\n"
+      "KV that must be read for a token, and the shares of the read bandwidth and of the arithmetic that the "
+      "machine can do,\n"
+      "measured in the same run.",
+      [o] { return run(*o); });
   o->words.add(*app, false);
   o->model.add(*app, true);
   const auto list = [&](const char* flag, std::vector<uint32_t>& to, const char* help) {
-    app->add_option(flag, to, help)->delimiter(',')->check(CLI::Range(0u, 1u << 20))->take_all();
+    app->add_option(flag, to, help)->delimiter(',')->check(CLI::Range(0u, kMostTokens))->take_all();
   };
   list("-p,--n-prompt", o->n_prompt, "prompt tokens, a list");
   list("-n,--n-gen", o->n_gen, "tokens to decode, a list");
   list("-d,--n-depth", o->n_depth, "positions in the cache before, a list");
+  app->add_option("--pg,--prompt-gen", o->pairs, "prompt tokens and tokens decoded after them: 512,128; repeatable")
+      ->allow_extra_args(false);
   app->add_option("-r,--repetitions", o->repetitions, "runs of each test")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
   app->add_option("-o,--output", o->format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
-  app->add_flag("--profile", o->profile,
-                "time, bytes and rates of each op, on stderr; each op then ends with a barrier");
+  o->profile.add(*app);
   app->add_option("--activations", o->model.activations, "native or f32")->capture_default_str();
 }
 

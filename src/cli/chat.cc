@@ -8,7 +8,6 @@
 #include "cli/conversation.h"
 #include "cli/json_input.h"
 #include "cli/line_editor.h"
-#include "cli/profile.h"
 #include "gguf/output_file.h"
 #include "sample/params.h"
 
@@ -69,8 +68,9 @@ struct ChatCommand {
 
 class Session {
  public:
-  Session(const ChatCommand& command, Conversation conversation, const SampleParams& params)
+  Session(const ChatCommand& command, Conversation conversation, const SampleParams& params, Profiler& profiler)
       : command_(command),
+        profiler_(profiler),
         conversation_(std::move(conversation)),
         params_(params),
         max_tokens_(command.chat.max_tokens),
@@ -100,6 +100,7 @@ class Session {
   }
 
   const ChatCommand& command_;
+  Profiler& profiler_;
   Conversation conversation_;
   SampleParams params_;
   uint32_t max_tokens_;
@@ -177,6 +178,7 @@ Status Session::answer() {
   if (json) {
     Json object = {{"answer", g.text}};
     add_statistics(object, g);
+    if (profiler_.on()) object["profile"] = profiler_.json();
     ARGENT_TRY(write_stdout(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"));
   } else {
     ARGENT_TRY(write_stdout("\n"));
@@ -188,7 +190,8 @@ Status Session::answer() {
                     "--ctx N gives more",
                     conversation_.engine().n_ctx()));
   if (!command_.chat.quiet) tell(colour_ ? "\033[2m" + statistics_line(g) + "\033[0m" : statistics_line(g));
-  if (command_.chat.profile) to_stderr("{}", profile_text(conversation_.engine()));
+  if (!json) profiler_.print();
+  profiler_.clear();  // each answer has its own
   return {};
 }
 
@@ -369,10 +372,13 @@ Status ChatCommand::run() {
   ARGENT_LET(const SampleParams params, sampling.settle(defaults));
   ARGENT_LET(const std::unique_ptr<Engine> engine, open_engine(model));
   ARGENT_LET(Conversation conversation, Conversation::start(*engine, chat));
-  if (chat.profile) engine->set_profile(true);
+  Profiler profiler;
+  ARGENT_TRY(profiler.start(*engine, chat.profile));
   watch_interrupt(3);  // a second Ctrl-C in haste does not end the conversation
-  Session session(*this, std::move(conversation), params);
-  return session.run();
+  Session session(*this, std::move(conversation), params, profiler);
+  const Status status = session.run();
+  const Status written = profiler.finish();
+  return status ? written : status;
 }
 
 }  // namespace

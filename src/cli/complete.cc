@@ -11,7 +11,8 @@ struct Options {
   Positionals words;
   SamplingOptions sampling;
   uint32_t n = 128;
-  bool from_stdin = false, no_special = false, no_bos = false, ignore_end = false, quiet = false, profile = false;
+  bool from_stdin = false, no_special = false, no_bos = false, ignore_end = false, quiet = false;
+  ProfileOptions profile;
 };
 
 Status run(Options& o) {
@@ -24,19 +25,22 @@ Status run(Options& o) {
   if (!tokenizer) return fail(Code::unsupported, "{}: the file has no tokenizer; argent logits takes token ids", engine->file().path());
   const std::vector<int32_t> prompt = tokenizer->encode(text, {.add_bos = !o.no_bos, .parse_special = !o.no_special});
   if (prompt.empty()) return fail(Code::invalid, "the text is empty, and this model has no token that begins one");
-  if (o.profile) engine->set_profile(true);
+  Profiler profiler;
+  ARGENT_TRY(profiler.start(*engine, o.profile));
   const GenerateOptions options{.max_tokens = o.n, .ignore_end = o.ignore_end};
   const auto sink = [&](std::string_view piece) { return o.model.json ? Status() : write_stdout(piece); };
   ARGENT_LET(const Generation g, generate(*engine, engine->open_sequence(), prompt, params, options, sink));
   if (o.model.json) {
     Json object = {{"text", g.text}};
     add_statistics(object, g);
+    if (profiler.on()) object["profile"] = profiler.json();
     ARGENT_TRY(write_stdout(object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
   } else if (stdout_is_terminal()) {
     ARGENT_TRY(write_stdout("\n"));
   }
   if (!o.quiet) to_stderr("{}\n", statistics_line(g));
-  if (o.profile) to_stderr("{}", profile_text(engine->profile()));
+  if (!o.model.json) profiler.print();
+  ARGENT_TRY(profiler.finish());
   if (g.stop == Stop::interrupted) return fail(Code::cancelled, "stopped");
   return {};
 }
@@ -59,7 +63,7 @@ void add_complete(CLI::App& root) {
   app->add_flag("--no-bos", o->no_bos, "leave out the token that begins a text");
   app->add_flag("--ignore-end", o->ignore_end, "go on when the model ends its text");
   app->add_flag("-q,--quiet", o->quiet, "no statistics on stderr");
-  app->add_flag("--profile", o->profile, "time, bytes and rates of each op, on stderr");
+  o->profile.add(*app);
   app->add_option("--activations", o->model.activations, "native or f32")->capture_default_str();
 }
 

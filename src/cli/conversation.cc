@@ -24,7 +24,7 @@ void ChatOptions::add(CLI::App& app) {
   app.add_option("--var", variables, "a variable of the chat template: NAME=JSON, repeatable")->allow_extra_args(false);
   app.add_option("-n,--max-tokens", max_tokens, "most tokens of an answer; 0: until the context is full")->capture_default_str();
   app.add_flag("-q,--quiet", quiet, "no statistics on stderr");
-  app.add_flag("--profile", profile, "time, bytes and rates of each op, on stderr");
+  profile.add(app);
 }
 
 Result<Conversation> Conversation::start(Engine& engine, const ChatOptions& options) {

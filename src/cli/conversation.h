@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include "cli/chat_format.h"
 #include "cli/generate.h"
+#include "cli/profile.h"
 
 namespace argent::cli {
 
@@ -16,7 +17,8 @@ struct ChatOptions {
   std::vector<std::string> variables;  // --var NAME=JSON
   std::string system;
   uint32_t max_tokens = 1024;  // of an answer; 0: until the context is full
-  bool quiet = false, profile = false;
+  bool quiet = false;
+  ProfileOptions profile;
 
   void add(CLI::App& app);
 };

@@ -19,7 +19,7 @@ struct PerplexityCommand {
   Positionals positionals;
   std::string file;
   uint32_t n_chunks = 0;
-  bool profile = false;
+  ProfileOptions profile;
 
   Status run();
 };
@@ -121,7 +121,8 @@ Status PerplexityCommand::run() {
                 2 * size_t(n_ctx));
   uint32_t chunks = uint32_t(tokens.size() / n_ctx);
   if (n_chunks) chunks = std::min(chunks, n_chunks);
-  if (profile) engine->set_profile(true);
+  Profiler profiler;
+  ARGENT_TRY(profiler.start(*engine, profile));
 
   ARGENT_LET(const EngineOptions options, model.engine_options());
   Windows windows(*engine, options.backend.n_threads);
@@ -145,7 +146,8 @@ Status PerplexityCommand::run() {
   if (!std::isfinite(estimate.ppl())) return fail(Code::internal, "the perplexity is not finite");
   to_stderr("{} windows of {} tokens in {:.1f} s, {:.1f} tokens/s\n", chunks, n_ctx, seconds,
              double(chunks) * n_ctx / seconds);
-  if (profile && !model.json) to_stderr("{}", profile_text(*engine));
+  if (!model.json) profiler.print();
+  ARGENT_TRY(profiler.finish());
   if (model.json) {
     nlohmann::ordered_json json = {{"ppl", estimate.ppl()},
                                    {"error", estimate.error()},
@@ -154,7 +156,7 @@ Status PerplexityCommand::run() {
                                    {"counted_tokens", estimate.count},
                                    {"mean_nll", estimate.sum / double(estimate.count)},
                                    {"seconds", seconds}};
-    if (profile) json["profile"] = profile_json(*engine);
+    if (profiler.on()) json["profile"] = profiler.json();
     return write_stdout(json.dump(2) + "\n");
   }
   return write_stdout(fmt::format("PPL = {:.4f} +/- {:.4f}\n", estimate.ppl(), estimate.error()));
@@ -179,7 +181,7 @@ void add_perplexity(CLI::App& root) {
   app->add_option("--chunks", command->n_chunks, "windows to count (default: all)")->check(CLI::Range(1u, 1u << 30));
   app->add_option("--activations", command->model.activations, "native (int8, as the kernels) or f32")
       ->capture_default_str();
-  app->add_flag("--profile", command->profile, "time, bytes and rates of each op, on stderr");
+  command->profile.add(*app);
 }
 
 }  // namespace argent::cli

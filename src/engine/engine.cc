@@ -148,7 +148,6 @@ Result<PlanId> Engine::plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail) {
   for (const Compiled& c : plans_)
     if (c.key == key) return c.id;
   ARGENT_LET(Plan plan, make(key, Stage::planned));
-  if (profiling_) profiled_plans_.emplace_back(key, plan);
   ARGENT_LET(const PlanId id, backend_->compile(std::move(plan)));
   plans_.push_back({key, id});
   ++counters_.plans_built;
@@ -311,20 +310,17 @@ Tail Engine::fill_step(std::span<const SequenceId> ids, std::span<const Pick> pi
   return !sampling ? Tail::logits : greedy ? Tail::greedy : Tail::sample;
 }
 
+Result<StepResult> Engine::run_plan(PlanId id) {
+  ARGENT_LET(const Ticket ticket, backend_->run(id, step_));
+  return backend_->wait(ticket);
+}
+
 Result<StepResult> Engine::run_step(Tail tail) {
   const uint32_t n_tokens = uint32_t(step_.tokens.size()), n_outputs = uint32_t(step_.output_rows.size());
   ARGENT_LET(const PlanId id, plan(n_tokens, n_outputs, tail));
-  ARGENT_LET(const Ticket ticket, backend_->run(id, step_));
-  ARGENT_LET(const StepResult result, backend_->wait(ticket));
+  ARGENT_LET(const StepResult result, profile_ ? run_profiled(id, key_for(n_tokens, n_outputs, tail)) : run_plan(id));
   ++counters_.steps;
   counters_.tokens += n_tokens;
-  if (profiling_) {
-    const PlanKey key = key_for(n_tokens, n_outputs, tail);
-    uint64_t n_kv = 0;
-    for (const StepSequence& s : step_.sequences) n_kv += s.length;
-    for (const auto& [k, plan] : profiled_plans_)
-      if (k == key) record_profile(plan, {n_tokens, n_outputs, n_kv, options_.backend.kv_k, options_.backend.kv_v});
-  }
   return result;
 }
 

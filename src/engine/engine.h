@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backends/backend.h"
+#include "engine/profile.h"
 #include "engine/scheduler.h"
 #include "gguf/gguf.h"
 #include "kv/kv.h"
@@ -58,13 +59,6 @@ struct StepOutput {
   std::span<const float> logits;  // where it does not
 };
 
-struct OpTime {
-  Op op;
-  int32_t layer;
-  uint64_t count = 0, nanoseconds = 0;
-  Cost cost;
-};
-
 class Engine {
  public:
   // Reads the file and settles memory, without allocating weights: `argent check` stops here. Errors: the file's, the
@@ -81,6 +75,7 @@ class Engine {
   const kv::Cache& cache() const { return *cache_; }
   Backend& backend() { return *backend_; }
   uint32_t n_ctx() const { return n_ctx_; }
+  const EngineOptions& options() const { return options_; }
 
   SequenceId open_sequence();
   void close_sequence(SequenceId id, bool keep = true);
@@ -100,8 +95,8 @@ class Engine {
   // follow.
   Result<bool> step(const std::function<void(const StepOutput&)>& sink);
 
-  void set_profile(bool on);
-  std::vector<OpTime> profile() const;  // by op and layer, summed over the steps since it was switched on
+  // From now on the times of every step go to `sink`, also those of plans that ran before; an empty sink ends it.
+  void set_profile(ProfileSink sink);
 
   // The plan that a step of these sizes runs, for dumps; a stage before `planned` stops the passes there.
   Result<Plan> plan_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail, Stage stage) const;
@@ -135,7 +130,9 @@ class Engine {
   Tail fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks);
   Result<StepResult> run_step(Tail tail);
   void take_sample(Sequence& s, int32_t token);
-  void record_profile(const Plan& plan, const CostContext& context);
+  Result<std::shared_ptr<const Graph>> graph_of(const PlanKey& key);
+  Result<StepResult> run_plan(PlanId id);
+  Result<StepResult> run_profiled(PlanId id, const PlanKey& key);
 
   gguf::File file_;
   EngineOptions options_;
@@ -156,9 +153,9 @@ class Engine {
   std::vector<Compiled> plans_;
   EngineCounters counters_;
   Step step_;
-  bool profiling_ = false;
-  std::vector<std::pair<PlanKey, Plan>> profiled_plans_;
-  std::vector<OpTime> times_;
+  ProfileSink profile_;
+  uint64_t profile_begin_ = 0;
+  std::vector<std::pair<PlanKey, std::shared_ptr<const Graph>>> profiled_graphs_;
 };
 
 // The backend of that name with its options; unsupported names the ones of this build.

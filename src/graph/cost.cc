@@ -1,4 +1,6 @@
 // The cost model: bytes that must move and operations that must be done, from shapes alone.
+#include <algorithm>
+
 #include "graph/graph.h"
 
 namespace argent {
@@ -17,7 +19,8 @@ struct Call {
   uint64_t bytes(const Value& v) const {
     if (v.kind == ValueKind::weight) return v.file_bytes();
     if (v.kind == ValueKind::state) return 0;
-    return rows(v) * v.width * (v.dtype == DType::candidates ? 8 : 4);
+    if (v.dtype == DType::candidates) return 0;  // how many there are is data of the step
+    return rows(v) * v.width * 4;
   }
   uint64_t all_bytes() const {
     uint64_t sum = 0;
@@ -25,10 +28,16 @@ struct Call {
     for (ValueId id : node.outputs) sum += bytes(graph.values[id]);
     return sum;
   }
-  uint64_t products(size_t first, size_t count) const {
-    uint64_t flops = 0;
-    for (size_t i = first; i < first + count; ++i) flops += 2 * rows(in(0)) * in(i).n_rows * in(i).width;
-    return flops;
+  // The products of the first input with `count` matrices.
+  Cost products(size_t count) const {
+    Cost sum{all_bytes(), 0, 0, 0};
+    for (size_t i = 1; i <= count; ++i) {
+      const uint64_t flops = 2 * rows(in(0)) * in(i).n_rows * in(i).width;
+      sum.flops += flops;
+      sum.streamed += in(i).file_bytes();
+      if (info(in(i).format).block > 1) sum.quantized += flops;
+    }
+    return sum;
   }
 };
 
@@ -39,11 +48,12 @@ Cost elementwise(const Call& c) {
 }
 Cost copy(const Call& c) { return {c.all_bytes(), 0}; }
 Cost embed(const Call& c) {
-  return {c.rows(c.out(0)) * row_bytes(c.in(1).format, c.in(1).width) + c.bytes(c.out(0)), 0};
+  const uint64_t read = c.rows(c.out(0)) * row_bytes(c.in(1).format, c.in(1).width);
+  return {read + c.bytes(c.out(0)), 0, read};
 }
-Cost matmul(const Call& c) { return {c.all_bytes(), c.products(1, 1)}; }
-Cost qkv(const Call& c) { return {c.all_bytes(), c.products(1, 3)}; }
-Cost glu(const Call& c) { return {c.all_bytes(), c.products(1, 2)}; }
+Cost matmul(const Call& c) { return c.products(1); }
+Cost qkv(const Call& c) { return c.products(3); }
+Cost glu(const Call& c) { return c.products(2); }
 Cost rope_table(const Call& c) { return {c.all_bytes(), 20 * c.rows(c.out(0)) * c.out(0).width}; }
 Cost kv_store(const Call& c) {
   const uint64_t k = c.rows(c.in(0)) * c.in(0).width, v = c.rows(c.in(0)) * c.in(1).width;
@@ -51,14 +61,15 @@ Cost kv_store(const Call& c) {
 }
 Cost attention(const Call& c) {
   const Attrs& a = c.node.attrs;
-  const uint64_t rows = c.rows(c.in(0));
-  uint64_t keys = c.context.n_kv + (c.context.n_tokens + 1) / 2;  // causal: a row sees half of its own step on average
-  uint64_t held = c.context.n_kv + c.context.n_tokens;
+  const uint64_t rows = c.rows(c.in(0)), n = std::max<uint64_t>(1, c.context.n_sequences);
+  // Of one sequence. Causal: a row sees half of its own step on average.
+  const uint64_t past = c.context.n_kv / n, fresh = (c.context.n_tokens + n - 1) / n;
+  uint64_t keys = past + (fresh + 1) / 2, held = past + fresh;
   if (a.window && keys > a.window) keys = a.window;
-  if (a.window && held > a.window + c.context.n_tokens) held = a.window + c.context.n_tokens;
-  const uint64_t cached = kv_bytes_of(c.context.kv_k, held * a.n_head_kv * a.d_head) +
-                          kv_bytes_of(c.context.kv_v, held * a.n_head_kv * a.d_value);
-  return {c.bytes(c.in(0)) + c.bytes(c.out(0)) + cached, 2 * rows * keys * a.n_head * (a.d_head + a.d_value)};
+  if (a.window && held > a.window + fresh) held = a.window + fresh;
+  const uint64_t kv = n * (kv_bytes_of(c.context.kv_k, held * a.n_head_kv * a.d_head) +
+                           kv_bytes_of(c.context.kv_v, held * a.n_head_kv * a.d_value));
+  return {c.bytes(c.in(0)) + c.bytes(c.out(0)) + kv, 2 * rows * keys * a.n_head * (a.d_head + a.d_value), kv};
 }
 
 }  // namespace
@@ -73,6 +84,12 @@ Cost cost(const Graph& graph, const Node& node, const CostContext& context) {
 #undef OP
   }
   return {};
+}
+
+Cost cost(const Graph& graph, const CostContext& context) {
+  Cost sum;
+  for (const Node& node : graph.nodes) sum += cost(graph, node, context);
+  return sum;
 }
 
 }  // namespace argent

@@ -110,14 +110,24 @@ Result<std::vector<Value>> infer(const Graph& graph, Op op, const std::vector<Va
 
 // Work of one node in a step.
 struct Cost {
-  uint64_t bytes = 0;  // read and written once: weights, activations, KV
-  uint64_t flops = 0;  // multiply and add are two
+  uint64_t bytes = 0;      // read and written once: weights, activations, KV
+  uint64_t flops = 0;      // multiply and add are two
+  uint64_t streamed = 0;   // of bytes: weights and KV read, which no cache keeps from step to step
+  uint64_t quantized = 0;  // of flops: those with weights of block formats
+
+  Cost& operator+=(const Cost& o) {
+    bytes += o.bytes, flops += o.flops, streamed += o.streamed, quantized += o.quantized;
+    return *this;
+  }
 };
 struct CostContext {
-  uint64_t n_tokens = 1, n_outputs = 1, n_kv = 0;  // n_kv: positions in the cache before the step
+  // n_kv: positions in the cache before the step, of all its sequences together, which are taken to be alike.
+  uint64_t n_tokens = 1, n_outputs = 1, n_kv = 0;
   KvType kv_k = KvType::f16, kv_v = KvType::f16;
+  uint64_t n_sequences = 1;
 };
 Cost cost(const Graph& graph, const Node& node, const CostContext& context);
+Cost cost(const Graph& graph, const CostContext& context);  // of all nodes
 
 // Checks a whole graph: arity, shapes as inferred, every value made before it is used, no value made twice, weights and
 // states never written but by kv_store. Run after each pass in tests and in `argent graph`.

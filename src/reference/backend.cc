@@ -222,6 +222,7 @@ Result<Ticket> ReferenceBackend::run(PlanId id, const Step& step) {
   const Context context{step, slots_, options_.activations, pool_};
   std::vector<Operand> in, out;
   times_.clear();
+  const auto origin = std::chrono::steady_clock::now();
   try {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       const Node& node = graph.nodes[n];
@@ -231,7 +232,11 @@ Result<Ticket> ReferenceBackend::run(PlanId id, const Step& step) {
       const auto start = std::chrono::steady_clock::now();
       kFunctions[size_t(node.op)]({in, out, node.attrs, context});
       const auto spent = std::chrono::steady_clock::now() - start;
-      if (profiling_) times_.push_back({uint32_t(n), uint64_t(std::chrono::nanoseconds(spent).count())});
+      if (profiling_)
+        times_.push_back({uint32_t(n),
+                          uint64_t(std::chrono::nanoseconds(spent).count()),
+                          uint64_t(std::chrono::nanoseconds(start - origin).count()),
+                          {}});
     }
   } catch (const std::bad_alloc&) {  // the functions' copies in double
     return fail(Code::out_of_memory, "reference: no memory for a step of {} rows", step.tokens.size());

@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import harness  # noqa: E402
 
-SUITES = ["arguments_test", "answers_test", "chat_test", "files_test", "memory_test"]
+SUITES = ["arguments_test", "answers_test", "profile_test", "chat_test", "files_test", "memory_test"]
 
 
 class Result(unittest.TextTestResult):

@@ -357,6 +357,44 @@ TEST(CostModel, IsExact) {
   Attrs full = a;
   full.window = 0;
   EXPECT_EQ(price(Op::attention, {b.x64, b.cache}, full, decode), P(2 * 64 * 4 + 101 * 64 * 2, 2 * 101 * 2 * 64));
+  // Four sequences of 25 positions read what one of 100 reads, but each row sees a fourth of it.
+  const CostContext four{.n_tokens = 4, .n_outputs = 4, .n_kv = 100, .n_sequences = 4};
+  EXPECT_EQ(price(Op::attention, {b.x64, b.cache}, full, four),
+            P(4 * 2 * 64 * 4 + 4 * 26 * 64 * 2, 4 * 2 * 26 * 2 * 64));
+}
+
+TEST(CostModel, SaysWhatIsStreamedAndQuantized) {
+  Values b;
+  Graph g = b.graph();
+  const CostContext context{.n_tokens = 3, .n_outputs = 2, .n_kv = 100};
+  const auto price = [&](Op op, std::vector<ValueId> inputs, const Attrs& attrs = {}) {
+    Graph graph = g;
+    const Node node = *make_node(graph, op, std::move(inputs), attrs, 0);
+    return cost(graph, node, context);
+  };
+  const Cost q4 = price(Op::matmul, {b.x64, b.w64x64}), floats = price(Op::matmul, {b.x64, b.w32x64});
+  EXPECT_EQ(q4.streamed, 64u * 2 * 18);
+  EXPECT_EQ(q4.quantized, q4.flops);
+  EXPECT_EQ(floats.streamed, 32u * 64 * 2);
+  EXPECT_EQ(floats.quantized, 0u);
+  const Cost qkv = price(Op::qkv, {b.x64, b.w64x64, b.w32x64, b.w32x64});  // of two formats
+  EXPECT_EQ(qkv.streamed, q4.streamed + 2 * floats.streamed);
+  EXPECT_EQ(qkv.quantized, q4.flops);
+  EXPECT_EQ(price(Op::embed, {b.tokens, b.table}).streamed, 3u * 2 * 34);  // rows, not the table
+  EXPECT_EQ(price(Op::add, {b.x64, b.x64}).streamed, 0u);
+  EXPECT_EQ(
+      price(Op::attention, {b.x64, b.cache}, {.n_head = 2, .n_head_kv = 1, .d_head = 32, .d_value = 32, .window = 5})
+          .streamed,
+      (5u + 3) * 64 * 2);
+  EXPECT_EQ(price(Op::top_p, {b.candidates}).bytes, 0u);
+
+  const Graph whole = sound();
+  Cost sum;
+  for (const Node& node : whole.nodes) sum += cost(whole, node, context);
+  const Cost all = cost(whole, context);
+  EXPECT_EQ(std::tuple(all.bytes, all.flops, all.streamed, all.quantized),
+            std::tuple(sum.bytes, sum.flops, sum.streamed, sum.quantized));
+  EXPECT_GT(all.streamed, 0u);
 }
 
 }  // namespace

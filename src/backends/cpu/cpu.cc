@@ -5,6 +5,7 @@
 
 #include "backends/cpu/executor.h"
 #include "backends/cpu/load.h"
+#include "backends/cpu/peaks.h"
 #include "base/checked.h"
 #include "base/huge_pages.h"
 #include "base/system_memory.h"
@@ -169,7 +170,7 @@ class CpuBackend final : public Backend {
     const uint32_t n_outputs = list.plan.key.all_rows ? n_tokens : uint32_t(step.output_rows.size());
     const Run run{step, pool_, matmul_, pack_, vector_, sample_, tokens_, last_sampled_, n_tokens, n_outputs};
     if (profile_on_)
-      execute_profiled(list, run, times_);
+      execute_profiled(list, run, times_, busy_);
     else
       execute(list, run);
     result_ = {};
@@ -211,6 +212,7 @@ class CpuBackend final : public Backend {
 
   void set_profile(bool on) override { profile_on_ = on; }
   std::span<const NodeTime> profile() const override { return times_; }
+  DevicePeaks measure_peaks() override { return cpu::measure_peaks(pool_, isa_); }
 
  private:
   // Tokens below zero stand for what a slot sampled in the step before.
@@ -242,6 +244,7 @@ class CpuBackend final : public Backend {
   Ticket ticket_ = 0;
   bool profile_on_ = false;
   std::vector<NodeTime> times_;
+  std::vector<uint64_t> busy_;  // [entry of times_][thread]
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "backends/cpu/executor.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace argent::cpu {
@@ -53,26 +54,42 @@ void execute(const TaskList& list, const Run& run) {
   run_chain(list, run, last, list.tasks.size());
 }
 
-void execute_profiled(const TaskList& list, const Run& run, std::vector<NodeTime>& times) {
+void execute_profiled(const TaskList& list, const Run& run, std::vector<NodeTime>& times, std::vector<uint64_t>& busy) {
+  using Clock = std::chrono::steady_clock;
+  const auto nanoseconds = [](Clock::duration d) {
+    return uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(d).count());
+  };
+  const uint32_t n_threads = run.pool.n_threads();
   times.clear();
+  for (const Task& task : list.tasks)  // the tasks of a node are neighbours
+    if (times.empty() || times.back().node != task.node) times.push_back({task.node, 0, 0, {}});
+  busy.assign(times.size() * n_threads, 0);
+  const auto origin = Clock::now();
   run.pool.run([&](uint32_t thread) {
-    auto start = std::chrono::steady_clock::now();
+    auto begin = Clock::now();
+    size_t n = 0;
     for (const Task& task : list.tasks) {
+      if (times[n].node != task.node) ++n;
       if (!alone(task, run.n_tokens))
         task.run(run, task, thread);
       else if (thread == 0)
         task.run(run, task, kAlone);
+      busy[n * n_threads + thread] += nanoseconds(Clock::now() - begin);
       run.pool.barrier();
-      if (thread != 0) continue;
-      const auto now = std::chrono::steady_clock::now();
-      const auto took = uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count());
-      if (!times.empty() && times.back().node == task.node)
-        times.back().nanoseconds += took;
-      else
-        times.push_back({task.node, took});
-      start = now;
+      const auto end = Clock::now();
+      if (thread == 0) {
+        if (times[n].nanoseconds == 0) times[n].begin = nanoseconds(begin - origin);
+        times[n].nanoseconds += nanoseconds(end - begin);
+      }
+      begin = end;
     }
   });
+  for (size_t n = 0; n < times.size(); ++n) {
+    const std::span<uint64_t> mine = std::span(busy).subspan(n * n_threads, n_threads);
+    // A thread that left the barrier before thread 0 began earlier.
+    for (uint64_t& b : mine) b = std::min(b, times[n].nanoseconds);
+    times[n].busy = mine;
+  }
 }
 
 }  // namespace argent::cpu

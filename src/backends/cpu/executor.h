@@ -17,7 +17,8 @@ uint32_t n_barriers(const TaskList& list, uint32_t n_tokens);
 
 void execute(const TaskList& list, const Run& run);
 
-// The same with a barrier behind every task: the time of each node in nanoseconds, in order.
-void execute_profiled(const TaskList& list, const Run& run, std::vector<NodeTime>& times);
+// The same with a barrier behind every task, so that a node's time is its own: the times of the nodes in order, whose
+// `busy` lies in [entry of times][thread].
+void execute_profiled(const TaskList& list, const Run& run, std::vector<NodeTime>& times, std::vector<uint64_t>& busy);
 
 }  // namespace argent::cpu

@@ -117,7 +117,7 @@ Result<Ticket> Null::run(PlanId id, const Step& step) {
   }
   if (profiling_) {
     times_.clear();
-    for (uint32_t n = 0; n < plan.n_nodes; ++n) times_.push_back({n, 0});
+    for (uint32_t n = 0; n < plan.n_nodes; ++n) times_.push_back({n, 0, 0, {}});
   }
   ++counters_.runs;
   counters_.rows += step.tokens.size();

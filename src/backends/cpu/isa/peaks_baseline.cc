@@ -1,0 +1,2 @@
+// The peaks for baseline; CMakeLists.txt sets the flags by the file name.
+#include "backends/cpu/peaks-inl.h"
