@@ -139,8 +139,9 @@ void bench_matrix(const Options& options, ThreadPool& pool, const MatmulKernels&
     pool.run([&](uint32_t thread) {
       const auto range = pool.share(panels, thread);
       for (uint32_t copy = 0; copy < copies; ++copy)
-        pack_panels(format, rows.data(), shape.rows, shape.cols, range.begin, range.end - range.begin,
-                    weights->data() + copy * place);
+        pack_kernels(kernels.isa)
+            .pack(format, rows.data(), shape.rows, shape.cols, range.begin, range.end - range.begin,
+                  weights->data() + copy * place);
     });
   });
   fmt::print("{:6} {:>6} x {:<6} {:8.2f} MB, packed at {:.1f} GB/s\n", info(format).name, shape.cols, shape.rows,
@@ -196,15 +197,12 @@ int run(int argc, char** argv) {
   app.add_option("--shapes", options.shapes)->delimiter(',');
   app.add_option("--tokens", options.tokens)->delimiter(',');
   app.add_option("--threads", options.threads);
-  app.add_option("--isa", options.isa)->check(CLI::IsMember({"best", "baseline", "avx2", "avx512"}));
+  app.add_option("--isa", options.isa)->check(CLI::IsMember({"best", "baseline", "avx2", "avxvnni", "avx512"}));
   app.add_option("--activations", options.activations)->check(CLI::IsMember({"native", "q8", "f32"}));
   app.add_option("--seconds", options.seconds);
   CLI11_PARSE(app, argc, argv);
 
-  const Isa isa = options.isa == "avx512" ? Isa::avx512
-                  : options.isa == "avx2" ? Isa::avx2
-                  : options.isa == "best" ? best_isa()
-                                          : Isa::baseline;
+  const Isa isa = isa_named(options.isa).value_or(best_isa());
   if (!isa_supported(isa)) return fmt::print("this machine has no {}\n", options.isa), 3;
   ThreadPool pool({options.threads, false});
   auto memory = HugePages::allocate(uint64_t(512) << 20);

@@ -29,7 +29,7 @@ enum class WeightStorage : uint8_t { resident, mapped };
 inline constexpr uint32_t kKvBlockTokens = 32;  // positions of a KV block, on every backend
 
 struct BackendOptions {
-  std::string isa;         // cpu: baseline, avx2, avx512; empty: the best that this machine has
+  std::string isa;         // cpu: baseline, avx2, avxvnni, avx512; empty: the best that this machine has
   uint32_t n_threads = 0;  // 0: what affinity and cgroup leave
   ActivationMode activations = ActivationMode::native;
   KvType kv_k = KvType::f16, kv_v = KvType::f16;

@@ -36,12 +36,10 @@ inline bool quantized(Format format) { return native_activations(format) == Acti
 
 inline std::vector<Isa> supported_isas() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512})
+  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avxvnni, Isa::avx512})
     if (isa_supported(isa)) isas.push_back(isa);
   return isas;
 }
-
-inline const char* isa_name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
 
 // n elements that end where an inaccessible page begins, so that any read or write behind them faults.
 template <class T>

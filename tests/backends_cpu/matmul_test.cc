@@ -177,8 +177,8 @@ TEST_P(EveryFormat, HostileBytesGiveTheSameOutputsEverywhere) {
     for (const Isa isa : supported_isas()) {
       const auto out =
           multiply(matmul_kernels(isa), kind, {format, n_rows, n_cols, packed.data()}, c.x.data(), n_tokens, 0, 3);
-      if (isa == Isa::avx2) first = out;
-      if (isa != Isa::avx512 || first.empty()) continue;
+      if (isa == Isa::baseline) continue;
+      if (first.empty()) first = out;
       for (size_t i = 0; i < out.size(); ++i) ASSERT_TRUE(same(out[i], first[i])) << info(format).name;
     }
   }

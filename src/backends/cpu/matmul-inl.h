@@ -34,9 +34,12 @@ SIMD_FN void prefetch(const uint8_t* p, int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + kPrefetch + i, 0, 3);
 }
 
-// Slices a kernel takes at once: both of AVX2 for one token, where memory is the limit, so that a line is read once.
-template <int T>
-constexpr int kSlicesAtOnce = T == 1 && kSlices == 2 ? 2 : 1;
+// Slices a kernel takes at once. For floats, both of 8 rows for one token, where memory is the limit, so that a line is
+// read once.
+template <class Element, int T>
+constexpr int kSlicesAtOnce = sizeof(Element) == sizeof(QuantGroup) ? kSlicesQ8
+                              : T == 1 && kSlices == 2              ? 2
+                                                                    : 1;
 
 // T tokens of a tile (whose groups are `stride` records apart) times S slices of one panel.
 template <Format F, int T, int S>
@@ -51,30 +54,45 @@ SIMD_FN void multiply_groups(const uint8_t* panel, int lane, const QuantGroup* a
 #pragma GCC unroll 1
     for (int j = 0; j < W::kGroups; ++j, acts += stride) {
       prefetch<T>(panel + j * (W::kBytes / W::kGroups), W::kBytes / W::kGroups);
-#pragma GCC unroll 4
-      for (int s = 0; s < S; ++s) {
-        const W weights(panel, lane + s * kLanes);
-        I32 codes[8];
-        F32 scale[2], min[2];
-        weights.codes(j, codes);
-        weights.scales(j, scale, min);
+      I32 codes[S][8];
+      F32 scale[S][2], min[S][2];
+#pragma GCC unroll 2
+      for (int s = 0; s < S; ++s) W(panel, lane + s * kLanes).codes(j, codes[s]);
+      constexpr int kVectors = W::kHalves ? 4 : 8;
+      constexpr int B = T < kDotTokens ? T : kDotTokens;
+      static_assert(T % B == 0);
 #pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) {
-          const QuantGroup& a = acts[t];
-          F32 v;
-          if constexpr (W::kHalves) {
-            const I32 first = dot<W::kMax, W::kZero, 4>(codes, a.q, a.neg_half_sum[0]);
-            const I32 second = dot<W::kMax, W::kZero, 4>(codes + 4, a.q + 16, a.neg_half_sum[1]);
-            v = fma(to_f32(second), scale[1], mul(to_f32(first), scale[0]));
-            if constexpr (W::kMins) {
-              v = fma(min[0], set_f32(a.half_sum[0]), v);
-              v = fma(min[1], set_f32(a.half_sum[1]), v);
+      for (int first = 0; first < T; first += B) {
+        const QuantGroup* a = acts + first;
+        I32 sums[S][B];
+        F32 half[S][B];
+        dot<W::kMax, W::kZero, kVectors, S, B>(codes, 0, a, sums);
+#pragma GCC unroll 2
+        for (int s = 0; s < S && first == 0; ++s) W(panel, lane + s * kLanes).scales(j, scale[s], min[s]);
+        if constexpr (W::kHalves) {
+#pragma GCC unroll 16
+          for (int t = 0; t < B; ++t)
+#pragma GCC unroll 2
+            for (int s = 0; s < S; ++s) half[s][t] = mul(to_f32(sums[s][t]), scale[s][0]);
+          dot<W::kMax, W::kZero, kVectors, S, B>(codes, 4, a, sums);
+        }
+#pragma GCC unroll 16
+        for (int t = 0; t < B; ++t) {
+#pragma GCC unroll 2
+          for (int s = 0; s < S; ++s) {
+            F32 v;
+            if constexpr (W::kHalves) {
+              v = fma(to_f32(sums[s][t]), scale[s][1], half[s][t]);
+              if constexpr (W::kMins) {
+                v = fma(min[s][0], set_f32(a[t].half_sum[0]), v);
+                v = fma(min[s][1], set_f32(a[t].half_sum[1]), v);
+              }
+            } else {
+              v = mul(to_f32(sums[s][t]), scale[s][0]);
+              if constexpr (W::kMins) v = fma(min[s][0], set_f32(a[t].sum), v);
             }
-          } else {
-            v = mul(to_f32(dot<W::kMax, W::kZero, 8>(codes, a.q, a.neg_sum)), scale[0]);
-            if constexpr (W::kMins) v = fma(min[0], set_f32(a.sum), v);
+            out[s][first + t] = fma(v, set_f32(a[t].scale), out[s][first + t]);
           }
-          out[s][t] = fma(v, set_f32(a.scale), out[s][t]);
         }
       }
     }
@@ -152,7 +170,7 @@ template <Format F, int T, class Element>
 __attribute__((noinline)) KERNEL_UNSANITIZED void multiply_panel(const uint8_t* panel, const Element* acts,
                                                                  uint32_t stride, uint32_t n_cols, int n_rows,
                                                                  float* out, uint64_t out_stride) {
-  constexpr int S = kSlicesAtOnce<T>;
+  constexpr int S = kSlicesAtOnce<Element, T>;
   for (int lane = 0; lane < n_rows; lane += S * kLanes) {
     F32 sums[S][T];
     if constexpr (sizeof(Element) == sizeof(QuantGroup))

@@ -8,6 +8,9 @@ extern const MatmulKernels kMatmulKernels;
 namespace avx2 {
 extern const MatmulKernels kMatmulKernels;
 }
+namespace avxvnni {
+extern const MatmulKernels kMatmulKernels;
+}
 namespace avx512 {
 extern const MatmulKernels kMatmulKernels;
 }
@@ -16,6 +19,8 @@ const MatmulKernels& matmul_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512:
       return avx512::kMatmulKernels;
+    case Isa::avxvnni:
+      return avxvnni::kMatmulKernels;
     case Isa::avx2:
       return avx2::kMatmulKernels;
     case Isa::baseline:

@@ -48,14 +48,14 @@ SIMD_FN void look_up(const uint8_t (&table)[16], I32 (&c)[8]) {
 }
 
 struct LevelTable {
-  uint8_t u[16];  // signed levels + 128
-  constexpr LevelTable(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) : u() {
+  uint8_t u[16];  // signed levels + zero
+  constexpr LevelTable(int zero, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) : u() {
     const uint32_t words[4] = {w0, w1, w2, w3};
-    for (int i = 0; i < 16; ++i) u[i] = uint8_t(words[i / 4] >> 8 * (i % 4)) ^ 128;
+    for (int i = 0; i < 16; ++i) u[i] = uint8_t((words[i / 4] >> 8 * (i % 4)) + uint32_t(zero));
   }
 };
-constexpr LevelTable kIq4Levels(kIQ4_NLLevels0, kIQ4_NLLevels1, kIQ4_NLLevels2, kIQ4_NLLevels3);
-constexpr LevelTable kMxfp4Levels(kMXFP4Levels0, kMXFP4Levels1, kMXFP4Levels2, kMXFP4Levels3);
+constexpr LevelTable kIq4Levels(128, kIQ4_NLLevels0, kIQ4_NLLevels1, kIQ4_NLLevels2, kIQ4_NLLevels3);
+constexpr LevelTable kMxfp4Levels(16, kMXFP4Levels0, kMXFP4Levels1, kMXFP4Levels2, kMXFP4Levels3);
 
 template <Format F>
 struct Weights;
@@ -113,7 +113,7 @@ struct Weights<Format::iq4_nl> {
 
 template <>
 struct Weights<Format::mxfp4> {
-  static constexpr int kGroups = 1, kBytes = 272, kMax = 255, kZero = 128;
+  static constexpr int kGroups = 1, kBytes = 272, kMax = 28, kZero = 16;  // twice the levels: -12 to 12
   static constexpr bool kHalves = false, kMins = false;
   const uint8_t* p;
   int lane;

@@ -40,6 +40,7 @@ const PackKernels& pack_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512:
       return avx512::kPackKernels;
+    case Isa::avxvnni:  // no dot products of int8 here
     case Isa::avx2:
       return avx2::kPackKernels;
     case Isa::baseline:
