@@ -156,6 +156,8 @@ void bench_matrix(const Options& options, ThreadPool& pool, const MatmulKernels&
       const ActivationPart all = {shape.cols, n_tokens, 0, n_tokens, 0, shape.cols};
       if (kind == Activations::q8)
         kernels.prepare_q8(all, x.data(), shape.cols, reinterpret_cast<QuantGroup*>(acts->data()));
+      else if (kind == Activations::bf16)
+        kernels.prepare_bf16(all, x.data(), shape.cols, reinterpret_cast<BrainPair*>(acts->data()));
       else
         kernels.prepare_f32(all, x.data(), shape.cols, reinterpret_cast<float*>(acts->data()));
     };
@@ -174,6 +176,10 @@ void bench_matrix(const Options& options, ThreadPool& pool, const MatmulKernels&
                           kernels.multiply_q8(matrix, range.begin, range.end,
                                               reinterpret_cast<const QuantGroup*>(acts->data()), n_tokens, out.data(),
                                               shape.rows);
+                        else if (kind == Activations::bf16)
+                          kernels.multiply_bf16(matrix, range.begin, range.end,
+                                                reinterpret_cast<const BrainPair*>(acts->data()), n_tokens, out.data(),
+                                                shape.rows);
                         else
                           kernels.multiply_f32(matrix, range.begin, range.end,
                                                reinterpret_cast<const float*>(acts->data()), n_tokens, out.data(),

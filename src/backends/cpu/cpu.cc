@@ -52,8 +52,8 @@ class CpuBackend final : public Backend {
   Kernel find(const Graph& graph, const Node& node) const override {
     for (ValueId id : node.inputs) {
       const Value& v = graph.value(id);
-      const bool quantized = v.kind == ValueKind::weight && native_activations(v.format) == cpu::Activations::q8;
-      if (quantized && v.width % kGroup)
+      const bool in_groups = v.kind == ValueKind::weight && cpu::quantized(v.format);
+      if (in_groups && v.width % kGroup)
         return {false,
                 fmt::format("{}: rows of {} are no multiple of {} elements", info(node.op).name, describe(v), kGroup)};
     }
