@@ -294,6 +294,27 @@ TEST(Prepare, FloatsAreInterleaved) {
   }
 }
 
+// Ice Lake's AVX-512 has no vdpbf16ps. Random bytes are weights of every size, infinite, NaN and subnormal ones too.
+TEST(Multiply, Avx512WithoutBf16HasTheSameBits) {
+  if (!isa_supported(Isa::avx512) || !cpu_features().avx512bf16) GTEST_SKIP() << "this machine has no AVX-512 BF16";
+  CpuFeatures lesser = cpu_features();
+  lesser.avx512bf16 = false;
+  const MatmulKernels &with = matmul_kernels(Isa::avx512), &without = matmul_kernels(Isa::avx512, lesser);
+  ASSERT_NE(with.multiply_bf16, without.multiply_bf16);
+  for (const bool hostile : {false, true})
+    for (const uint32_t n_cols : {1u, 2u, 65u, 512u}) {
+      const Case c(Format::bf16, n_cols, hostile);
+      Guarded<uint8_t> packed(packed_bytes(Format::bf16, kMaxRows, n_cols));
+      pack_kernels(Isa::baseline).pack(Format::bf16, c.rows.data(), kMaxRows, n_cols, 0, 3, packed.data());
+      const PackedMatrix weights = {Format::bf16, kMaxRows, n_cols, packed.data()};
+      for (const uint32_t n_tokens : kTokens) {
+        const auto a = multiply(with, Activations::bf16, weights, c.x.data(), n_tokens, 0, 3);
+        const auto b = multiply(without, Activations::bf16, weights, c.x.data(), n_tokens, 0, 3);
+        for (size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same(a[i], b[i])) << n_cols << ' ' << n_tokens << ' ' << i;
+      }
+    }
+}
+
 // bfloat16 rounds to nearest even, NaN stays one, and what lies behind an odd last column is zero.
 TEST(Prepare, PairsOfBfloat16) {
   const uint32_t n_cols = 37, n_tokens = 21, n_pairs = 19;

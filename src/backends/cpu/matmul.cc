@@ -1,7 +1,5 @@
 #include "backends/cpu/matmul.h"
 
-#include "base/cpu_features.h"
-
 namespace argent::cpu {
 
 namespace baseline {
@@ -20,20 +18,19 @@ extern const MultiplyBf16 kMultiplyBf16;
 
 namespace {
 
-// vdpbf16ps where there is one; without it (Ice Lake) the same bits come of fma.
-MatmulKernels best_avx512() {
+MatmulKernels with_vdpbf16ps() {
   MatmulKernels kernels = avx512::kMatmulKernels;
-  if (cpu_features().avx512bf16) kernels.multiply_bf16 = avx512::kMultiplyBf16;
+  kernels.multiply_bf16 = avx512::kMultiplyBf16;
   return kernels;
 }
 
 }  // namespace
 
-const MatmulKernels& matmul_kernels(Isa isa) {
-  static const MatmulKernels avx512_kernels = best_avx512();
+const MatmulKernels& matmul_kernels(Isa isa, const CpuFeatures& features) {
+  static const MatmulKernels avx512_bf16 = with_vdpbf16ps();
   switch (isa) {
     case Isa::avx512:
-      return avx512_kernels;
+      return features.avx512bf16 ? avx512_bf16 : avx512::kMatmulKernels;
     case Isa::avxvnni:
       return avxvnni::kMatmulKernels;
     case Isa::avx2:

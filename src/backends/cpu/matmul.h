@@ -11,6 +11,7 @@
 #include "backends/cpu/activations.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/pack.h"
+#include "base/cpu_features.h"
 #include "quant/formats.h"
 
 namespace argent::cpu {
@@ -44,7 +45,7 @@ struct MatmulKernels {
   MultiplyBf16 multiply_bf16;
 };
 
-// The kernels of a supported ISA.
-const MatmulKernels& matmul_kernels(Isa isa);
+// The kernels of a supported ISA. With AVX-512, `features` says whether bf16 products may use AVX-512 BF16.
+const MatmulKernels& matmul_kernels(Isa isa, const CpuFeatures& features = cpu_features());
 
 }  // namespace argent::cpu
