@@ -10,11 +10,9 @@
 //     s and m are exact products of the block's scale and the group's integer.
 //   f32: w = s * (code - zero point), or fma(code, s, m): the decoded weight, exactly. Even columns are summed by one
 //     chain of fma(w, x, sum), odd ones by another, both from 0; out = even + odd.
-//   bf16: w and x as they are, x rounded to bfloat16. Pairs of columns 0 and 1, 4 and 5, ... are summed by one chain,
-//   pairs
-//     2 and 3, ... by another, both from 0: sum = fma(w, x, sum) for a pair's odd column, then for its even one; out =
-//     first chain + second. Subnormal operands count as zero and subnormal results become it. That is what vdpbf16ps
-//     does.
+//   bf16: x rounded to bfloat16. Even pairs of columns (0 and 1, 4 and 5, ...) are summed by one chain, odd ones by
+//     another, both from 0: sum = fma(w, x, sum) for the pair's second column, then for its first; out = first chain +
+//     second. Subnormal operands count as zero and subnormal results become it: vdpbf16ps does so.
 //
 // The baseline rounds the product of every fma as well.
 #pragma once
