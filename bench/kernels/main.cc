@@ -19,8 +19,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::pair<std::string_view, cpu::Isa> kIsas[] = {
-    {"baseline", cpu::Isa::baseline}, {"avx2", cpu::Isa::avx2}, {"avx512", cpu::Isa::avx512}};
+constexpr std::pair<std::string_view, cpu::Isa> kIsas[] = {{"baseline", cpu::Isa::baseline},
+                                                           {"avx2", cpu::Isa::avx2},
+                                                           {"avxvnni", cpu::Isa::avxvnni},
+                                                           {"avx512", cpu::Isa::avx512}};
 
 // A new family: its file, its declaration in bench.h, its name here.
 constexpr void (*kFamilies[])(Bench&) = {matmul, attention, vector, sample, pool};
@@ -45,8 +47,8 @@ int run(int argc, char** argv) {
   app.add_flag("--all", options.all, "every case; without it a subset that takes less than a minute");
   app.add_option("--filter", filter, "the cases whose name this regular expression finds, of all");
   app.add_flag("--list", options.list, "print the names instead of measuring");
-  app.add_option("--isa", isa_name, "best, all that this machine runs, baseline, avx2 or avx512")
-      ->check(CLI::IsMember({"best", "all", "baseline", "avx2", "avx512"}))
+  app.add_option("--isa", isa_name, "best, all that this machine runs, baseline, avx2, avxvnni or avx512")
+      ->check(CLI::IsMember({"best", "all", "baseline", "avx2", "avxvnni", "avx512"}))
       ->capture_default_str();
   app.add_option("-t,--threads", threads, "threads (default: what affinity and cgroup leave)")
       ->check(CLI::Range(1u, 1024u));

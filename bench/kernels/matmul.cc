@@ -84,9 +84,13 @@ void measure(Bench& b, const Weights& weights, const Matrix& m, Format format, c
   const HugePages acts = b.memory(cpu::activation_bytes(kind, m.cols, n_tokens));
   auto* groups = reinterpret_cast<cpu::QuantGroup*>(acts.data());
   auto* floats = reinterpret_cast<float*>(acts.data());
+  auto* pairs = reinterpret_cast<cpu::BrainPair*>(acts.data());
+  const bool bf16 = kind == cpu::Activations::bf16;
   const cpu::ActivationPart all{m.cols, n_tokens, 0, n_tokens, 0, m.cols};
   if (q8)
     k.prepare_q8(all, x.data(), m.cols, groups);
+  else if (bf16)
+    k.prepare_bf16(all, x.data(), m.cols, pairs);
   else
     k.prepare_f32(all, x.data(), m.cols, floats);
   const double ops = 2.0 * n_tokens * m.cols * m.rows;
@@ -100,6 +104,8 @@ void measure(Bench& b, const Weights& weights, const Matrix& m, Format format, c
           const uint32_t begin = c * chunk, end = std::min(begin + chunk, panels);
           if (q8)
             k.multiply_q8(weights.copy(copy), begin, end, groups, n_tokens, out.data(), m.rows);
+          else if (bf16)
+            k.multiply_bf16(weights.copy(copy), begin, end, pairs, n_tokens, out.data(), m.rows);
           else
             k.multiply_f32(weights.copy(copy), begin, end, floats, n_tokens, out.data(), m.rows);
         }
@@ -125,10 +131,10 @@ void matmul(Bench& b) {
       std::transform(format.begin(), format.end(), format.begin(), [](char c) { return char(std::tolower(c)); });
       std::optional<Weights> weights;
       std::vector<cpu::Activations> kinds = {native};
-      if (native == cpu::Activations::q8) kinds.push_back(cpu::Activations::f32);
+      if (native != cpu::Activations::f32) kinds.push_back(cpu::Activations::f32);
       for (const cpu::Activations kind : kinds) {
         for (const uint32_t n : kTokens) {
-          const bool decoded = kind == cpu::Activations::f32 && native == cpu::Activations::q8;
+          const bool decoded = kind == cpu::Activations::f32 && native != cpu::Activations::f32;
           const std::string name =
               fmt::format("{}/{}/{}/{}/n{}", decoded ? "matmul_decoded" : "matmul", b.isa_name(), format, m.name, n);
           const bool usual = m.usual && !decoded && usual_format(*f.format) && n != 2 && n != 8;

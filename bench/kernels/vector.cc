@@ -41,10 +41,13 @@ void rows(Bench& b, uint32_t n, bool usual) {
 
 void prepare(Bench& b, uint32_t n_cols, uint32_t n_tokens, bool usual) {
   const cpu::MatmulKernels& k = cpu::matmul_kernels(b.isa());
-  for (const cpu::Activations kind : {cpu::Activations::q8, cpu::Activations::f32}) {
-    const bool q8 = kind == cpu::Activations::q8;
-    const std::string name =
-        fmt::format("prepare/{}/{}/{}/n{}", b.isa_name(), q8 ? "quantize_q8" : "f32", n_cols, n_tokens);
+  for (const cpu::Activations kind : {cpu::Activations::q8, cpu::Activations::bf16, cpu::Activations::f32}) {
+    const bool q8 = kind == cpu::Activations::q8, bf16 = kind == cpu::Activations::bf16;
+    const std::string name = fmt::format("prepare/{}/{}/{}/n{}", b.isa_name(),
+                                         q8     ? "quantize_q8"
+                                         : bf16 ? "bf16"
+                                                : "f32",
+                                         n_cols, n_tokens);
     if (!b.wants(name, usual)) continue;
     const std::vector<float> x = random_floats(uint64_t(n_cols) * n_tokens);
     const HugePages acts = b.memory(cpu::activation_bytes(kind, n_cols, n_tokens));
@@ -52,6 +55,8 @@ void prepare(Bench& b, uint32_t n_cols, uint32_t n_tokens, bool usual) {
     const double time = b.time([&] {
       if (q8)
         k.prepare_q8(all, x.data(), n_cols, reinterpret_cast<cpu::QuantGroup*>(acts.data()));
+      else if (bf16)
+        k.prepare_bf16(all, x.data(), n_cols, reinterpret_cast<cpu::BrainPair*>(acts.data()));
       else
         k.prepare_f32(all, x.data(), n_cols, reinterpret_cast<float*>(acts.data()));
     });

@@ -26,7 +26,7 @@ enum class WeightStorage : uint8_t { resident, mapped };
 inline constexpr uint32_t kKvBlockTokens = 32;  // positions of a KV block, on every backend
 
 struct BackendOptions {
-  std::string isa;         // cpu: baseline, avx2, avx512; empty: the best that this machine has
+  std::string isa;         // cpu: baseline, avx2, avxvnni, avx512; empty: the best that this machine has
   uint32_t n_threads = 0;  // 0: what affinity and cgroup leave
   bool pin = true;         // cpu: as ThreadPoolOptions has it
   ActivationMode activations = ActivationMode::native;

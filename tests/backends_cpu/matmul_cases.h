@@ -32,16 +32,12 @@ inline std::vector<Format> all_formats() {
   return formats;
 }
 
-inline bool quantized(Format format) { return native_activations(format) == Activations::q8; }
-
 inline std::vector<Isa> supported_isas() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512})
+  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avxvnni, Isa::avx512})
     if (isa_supported(isa)) isas.push_back(isa);
   return isas;
 }
-
-inline const char* isa_name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
 
 // n elements that end where an inaccessible page begins, so that any read or write behind them faults.
 template <class T>
@@ -204,6 +200,24 @@ inline Output reference_f32(Format format, const uint8_t* row, uint32_t n_cols, 
     out.magnitude += std::fabs(double(w[k]) * x[k]);
   }
   out.value = sums[0] + sums[1];
+  return out;
+}
+
+// Subnormals flushed after each product; odd columns of a pair before even ones.
+inline Output reference_bf16(const uint8_t* row, uint32_t n_cols, const float* x) {
+  const auto flushed = [](float v) { return std::fpclassify(v) == FP_SUBNORMAL ? std::copysign(0.0f, v) : v; };
+  float sums[2] = {0, 0};
+  Output out;
+  for (uint32_t pair = 0; pair < (n_cols + 1) / 2; ++pair)
+    for (const uint32_t k : {2 * pair + 1, 2 * pair}) {
+      if (k >= n_cols) continue;
+      uint16_t bits;
+      std::memcpy(&bits, row + 2 * k, 2);
+      const float w = flushed(bf16_to_float(bits)), a = flushed(bf16_to_float(float_to_bf16(x[k])));
+      sums[pair % 2] = flushed(std::fma(w, a, sums[pair % 2]));
+      out.magnitude += std::fabs(double(w) * a);
+    }
+  out.value = flushed(sums[0] + sums[1]);
   return out;
 }
 

@@ -35,6 +35,10 @@ std::vector<float> multiply(const MatmulKernels& kernels, Activations kind, cons
     Guarded<QuantGroup> acts(activation_bytes(kind, weights.n_cols, n_tokens) / sizeof(QuantGroup));
     kernels.prepare_q8(all, x, weights.n_cols, acts.data());
     kernels.multiply_q8(weights, panel_begin, panel_end, acts.data(), n_tokens, out.data(), stride);
+  } else if (kind == Activations::bf16) {
+    Guarded<BrainPair> acts(activation_bytes(kind, weights.n_cols, n_tokens) / sizeof(BrainPair));
+    kernels.prepare_bf16(all, x, weights.n_cols, acts.data());
+    kernels.multiply_bf16(weights, panel_begin, panel_end, acts.data(), n_tokens, out.data(), stride);
   } else {
     Guarded<float> acts(activation_bytes(kind, weights.n_cols, n_tokens) / sizeof(float));
     kernels.prepare_f32(all, x, weights.n_cols, acts.data());
@@ -71,8 +75,9 @@ void sweep(Format format, Activations kind) {
       for (uint32_t g = 0; kind == Activations::q8 && g < n_cols / kGroup; ++g)
         acts.push_back(reference_group(x + g * kGroup));
       for (uint32_t r = 0; r < kMaxRows; ++r)
-        expected[t * kMaxRows + r] = kind == Activations::q8 ? reference_q8(format, c.row(r), n_cols, acts.data())
-                                                             : reference_f32(format, c.row(r), n_cols, x);
+        expected[t * kMaxRows + r] = kind == Activations::q8     ? reference_q8(format, c.row(r), n_cols, acts.data())
+                                     : kind == Activations::bf16 ? reference_bf16(c.row(r), n_cols, x)
+                                                                 : reference_f32(format, c.row(r), n_cols, x);
     }
     for (const uint32_t n_rows : kRows) {
       Guarded<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
@@ -105,11 +110,36 @@ void sweep(Format format, Activations kind) {
 
 class EveryFormat : public testing::TestWithParam<Format> {};
 
-TEST_P(EveryFormat, Q8MatchesThePlainOrder) {
-  if (quantized(GetParam())) sweep(GetParam(), Activations::q8);
+TEST_P(EveryFormat, NativeMatchesThePlainOrder) {
+  if (native_activations(GetParam()) != Activations::f32) sweep(GetParam(), native_activations(GetParam()));
 }
 
 TEST_P(EveryFormat, F32MatchesThePlainOrder) { sweep(GetParam(), Activations::f32); }
+
+// Rounding activations to bfloat16's 8 bits moves each by at most 2^-9 of itself, evenly spread: an NMSE below 2^-18
+// / 3.
+TEST(Multiply, Bfloat16IsNearTheExactProduct) {
+  const uint32_t n_cols = 769, n_rows = kMaxRows, n_tokens = kMaxTokens;
+  const Case c(Format::bf16, n_cols);
+  std::vector<uint8_t> packed(packed_bytes(Format::bf16, n_rows, n_cols));
+  pack_kernels(Isa::baseline).pack(Format::bf16, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
+  std::vector<float> w(n_cols);
+  for (const Isa isa : supported_isas()) {
+    const auto out = multiply(matmul_kernels(isa), Activations::bf16, {Format::bf16, n_rows, n_cols, packed.data()},
+                              c.x.data(), n_tokens, 0, n_panels(n_rows));
+    double error = 0, power = 0;
+    for (uint32_t r = 0; r < n_rows; ++r) {
+      decode_row(Format::bf16, c.row(r), w.data(), n_cols);
+      for (uint32_t t = 0; t < n_tokens; ++t) {
+        double exact = 0;
+        for (uint32_t k = 0; k < n_cols; ++k) exact += double(w[k]) * c.x[t * n_cols + k];
+        error += std::pow(out[t * (n_rows + 3) + r] - exact, 2), power += exact * exact;
+      }
+    }
+    EXPECT_LT(error / power, 0x1p-16 / 3) << isa_name(isa);
+    EXPECT_GT(error / power, 0) << isa_name(isa);
+  }
+}
 
 // The rounding of activations to int8 moves an output by at most half a step of each group times its weights.
 TEST_P(EveryFormat, Q8IsNearTheExactProduct) {
@@ -171,14 +201,14 @@ TEST_P(EveryFormat, HostileBytesGiveTheSameOutputsEverywhere) {
   const Case c(format, n_cols, true);
   std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
   pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
-  for (const Activations kind : {Activations::q8, Activations::f32}) {
-    if (kind == Activations::q8 && !quantized(format)) continue;
+  for (const Activations kind : {Activations::q8, Activations::f32, Activations::bf16}) {
+    if (kind != Activations::f32 && kind != native_activations(format)) continue;
     std::vector<float> first;
     for (const Isa isa : supported_isas()) {
       const auto out =
           multiply(matmul_kernels(isa), kind, {format, n_rows, n_cols, packed.data()}, c.x.data(), n_tokens, 0, 3);
-      if (isa == Isa::avx2) first = out;
-      if (isa != Isa::avx512 || first.empty()) continue;
+      if (isa == Isa::baseline) continue;
+      if (first.empty()) first = out;
       for (size_t i = 0; i < out.size(); ++i) ASSERT_TRUE(same(out[i], first[i])) << info(format).name;
     }
   }
@@ -261,6 +291,70 @@ TEST(Prepare, FloatsAreInterleaved) {
     for (uint32_t t = 0; t < n_tokens; ++t)
       for (uint32_t k = 0; k < n_cols; ++k)
         ASSERT_EQ(acts[activation_index(t, k, n_cols, n_tokens)], x[t * n_cols + k]) << isa_name(isa);
+  }
+}
+
+// Ice Lake's AVX-512 has no vdpbf16ps. Random bytes are weights of every size, infinite, NaN and subnormal ones too.
+TEST(Multiply, Avx512WithoutBf16HasTheSameBits) {
+  if (!isa_supported(Isa::avx512) || !cpu_features().avx512bf16) GTEST_SKIP() << "this machine has no AVX-512 BF16";
+  CpuFeatures lesser = cpu_features();
+  lesser.avx512bf16 = false;
+  const MatmulKernels &with = matmul_kernels(Isa::avx512), &without = matmul_kernels(Isa::avx512, lesser);
+  ASSERT_NE(with.multiply_bf16, without.multiply_bf16);
+  for (const bool hostile : {false, true})
+    for (const uint32_t n_cols : {1u, 2u, 65u, 512u}) {
+      const Case c(Format::bf16, n_cols, hostile);
+      Guarded<uint8_t> packed(packed_bytes(Format::bf16, kMaxRows, n_cols));
+      pack_kernels(Isa::baseline).pack(Format::bf16, c.rows.data(), kMaxRows, n_cols, 0, 3, packed.data());
+      const PackedMatrix weights = {Format::bf16, kMaxRows, n_cols, packed.data()};
+      for (const uint32_t n_tokens : kTokens) {
+        const auto a = multiply(with, Activations::bf16, weights, c.x.data(), n_tokens, 0, 3);
+        const auto b = multiply(without, Activations::bf16, weights, c.x.data(), n_tokens, 0, 3);
+        for (size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same(a[i], b[i])) << n_cols << ' ' << n_tokens << ' ' << i;
+      }
+    }
+}
+
+// bfloat16 rounds to nearest even, NaN stays one, and what lies behind an odd last column is zero.
+TEST(Prepare, PairsOfBfloat16) {
+  const uint32_t n_cols = 37, n_tokens = 21, n_pairs = 19;
+  std::vector<float> x = random_floats(n_tokens * n_cols, 6);
+  x[3] = std::nanf(""), x[4] = std::numeric_limits<float>::infinity(), x[5] = 0x1.fffffep127f;
+  x[6] = 0x1.01p0f, x[7] = 0x1.03p0f, x[8] = std::bit_cast<float>(0x7f800001u), x[9] = 0x1p-140f;
+  for (const Isa isa : supported_isas()) {
+    Guarded<BrainPair> acts(n_pairs * n_tokens);
+    for (const uint32_t col : {0u, 6u})
+      matmul_kernels(isa).prepare_bf16({n_cols, n_tokens, 0, n_tokens, col, col ? n_cols : 6}, x.data() + col, n_cols,
+                                       acts.data());
+    for (uint32_t t = 0; t < n_tokens; ++t)
+      for (uint32_t pair = 0; pair < n_pairs; ++pair) {
+        const BrainPair got = acts[activation_index(t, pair, n_pairs, n_tokens)];
+        const float* at = x.data() + t * n_cols + 2 * pair;
+        ASSERT_EQ(got.even, float_to_bf16(at[0])) << isa_name(isa) << ' ' << t << ' ' << pair;
+        ASSERT_EQ(got.odd, 2 * pair + 1 < n_cols ? float_to_bf16(at[1]) : 0)
+            << isa_name(isa) << ' ' << t << ' ' << pair;
+      }
+  }
+}
+
+// vdpbf16ps takes subnormals for zero and makes none; so do the others, and the control register is as before.
+TEST(Multiply, Bfloat16FlushesSubnormals) {
+  const uint32_t n_cols = 6;
+  const float w[n_cols] = {0x1p-130f, 1, 0, 0x1p-63f, 0x1p-60f, 0x1p-65f};
+  const float x[n_cols] = {0x1p100f, 0x1p-130f, 0, 0x1p-63f, 0x1p-66f, 0x1p-65f};  // 0, 0, 0, 2^-126, 2^-126, 0
+  uint8_t row[2 * n_cols];
+  for (uint32_t k = 0; k < n_cols; ++k) {
+    const uint16_t b = float_to_bf16(w[k]);
+    std::memcpy(row + 2 * k, &b, 2);
+  }
+  Guarded<uint8_t> packed(packed_bytes(Format::bf16, 1, n_cols));
+  pack_kernels(Isa::baseline).pack(Format::bf16, row, 1, n_cols, 0, 1, packed.data());
+  for (const Isa isa : supported_isas()) {
+    const float got =
+        multiply(matmul_kernels(isa), Activations::bf16, {Format::bf16, 1, n_cols, packed.data()}, x, 1, 0, 1)[0];
+    EXPECT_EQ(got, 0x1p-125f) << isa_name(isa);
+    volatile float tiny = 0x1p-130f;
+    EXPECT_GT(tiny * 0.5f, 0) << isa_name(isa);
   }
 }
 

@@ -46,6 +46,9 @@ TEST(CpuFeatures, AgreeWithTheCompilersRuntime) {
   const CpuFeatures& f = cpu_features();
   EXPECT_EQ(f.avx2, bool(__builtin_cpu_supports("avx2")));
   EXPECT_EQ(f.fma, bool(__builtin_cpu_supports("fma")));
+#if !defined(__clang__)  // clang 14 does not know the name
+  EXPECT_EQ(f.avx_vnni, bool(__builtin_cpu_supports("avxvnni")));
+#endif
   EXPECT_EQ(f.avx512f, bool(__builtin_cpu_supports("avx512f")));
   EXPECT_EQ(f.avx512bw, bool(__builtin_cpu_supports("avx512bw")));
   EXPECT_EQ(f.avx512vl, bool(__builtin_cpu_supports("avx512vl")));

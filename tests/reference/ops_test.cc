@@ -238,6 +238,32 @@ TEST(Reference, NativeMatmulIsThatOfQuantizedActivations) {
   }
 }
 
+// Native products of bf16 weights against the exact sum of the activations' bfloat16 values; subnormals count as zero.
+TEST(Reference, NativeMatmulOfBfloat16) {
+  const uint32_t width = 37, n_rows = 5;
+  auto x = random_rows(3, width, 6), w = random_rows(n_rows, width, 7);
+  x[0][3] = 0x1p-130f, w[0][3] = 0x1p120f;
+  std::vector<uint8_t> bytes(2 * n_rows * width);
+  for (uint32_t n = 0; n < n_rows; ++n)
+    for (uint32_t i = 0; i < width; ++i) {
+      const uint16_t b = float_to_bf16(w[n][i]);
+      std::memcpy(&bytes[2 * (n * width + i)], &b, 2);
+    }
+  OneOp o;
+  const std::vector<float> seen = o.run(o.b.matmul(o.rows(x), o.raw(Format::bf16, n_rows, width, bytes)), kNative);
+  for (size_t r = 0; r < 3; ++r)
+    for (size_t n = 0; n < n_rows; ++n) {
+      long double sum = 0, magnitude = 0;
+      for (size_t i = 0; i < width; ++i) {
+        if (std::fabs(x[r][i]) < 0x1p-126f) continue;
+        const long double term =
+            (long double)bf16_to_float(float_to_bf16(x[r][i])) * bf16_to_float(float_to_bf16(w[n][i]));
+        sum += term, magnitude += std::fabs(term);
+      }
+      EXPECT_NEAR(seen[r * n_rows + n], double(sum), 3e-7 * double(magnitude)) << r << ' ' << n;
+    }
+}
+
 TEST(Reference, NativeMatmulEdges) {
   // A group of tiny activations is zero, one with a NaN or infinity makes the token NaN, the other tokens stay.
   std::vector<uint8_t> ones(2 * 34);

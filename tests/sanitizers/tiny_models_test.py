@@ -40,7 +40,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         model, out = Path(folder, "tiny.gguf"), Path(folder, "logits.f32")
-        isas = itertools.cycle(["baseline", "avx2", "avx512"])
+        isas = itertools.cycle(["baseline", "avx2", "avxvnni", "avx512"])
         caches = itertools.cycle(["f16", "f32", "q8_0", "bf16"])
         tokens = ",".join(str(7 * i % 250) for i in range(60))
         for i, architecture in enumerate(ARCHITECTURES):

@@ -17,20 +17,14 @@ namespace {
 using namespace cpu;
 
 Result<Isa> choose_isa(std::string_view name) {
-  static constexpr std::pair<std::string_view, Isa> known[] = {
-      {"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}};
   if (name.empty()) return best_isa();
-  for (auto [n, isa] : known) {
-    if (n != name) continue;
-    if (!isa_supported(isa))
-      return fail(Code::unsupported, "--isa {}: this machine does not run it; its best is {}", name,
-                  known[size_t(best_isa())].first);
-    return isa;
-  }
-  return fail(Code::invalid, "--isa {}: wanted baseline, avx2 or avx512", name);
+  const auto isa = isa_named(name);
+  if (!isa) return fail(Code::invalid, "--isa {}: wanted baseline, avx2, avxvnni or avx512", name);
+  if (!isa_supported(*isa))
+    return fail(Code::unsupported, "--isa {}: this machine does not run it; its best is {}", name,
+                isa_name(best_isa()));
+  return *isa;
 }
-
-std::string_view isa_name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
 
 // Which weights a graph uses as matrices (or tables of rows); the others are vectors.
 std::vector<bool> matrices(const Graph& graph) {
@@ -60,8 +54,8 @@ class CpuBackend final : public Backend {
   Kernel find(const Graph& graph, const Node& node) const override {
     for (ValueId id : node.inputs) {
       const Value& v = graph.value(id);
-      const bool quantized = v.kind == ValueKind::weight && native_activations(v.format) == cpu::Activations::q8;
-      if (quantized && v.width % kGroup)
+      const bool in_groups = v.kind == ValueKind::weight && cpu::quantized(v.format);
+      if (in_groups && v.width % kGroup)
         return {false,
                 fmt::format("{}: rows of {} are no multiple of {} elements", info(node.op).name, describe(v), kGroup)};
     }

@@ -8,14 +8,31 @@ extern const MatmulKernels kMatmulKernels;
 namespace avx2 {
 extern const MatmulKernels kMatmulKernels;
 }
-namespace avx512 {
+namespace avxvnni {
 extern const MatmulKernels kMatmulKernels;
 }
+namespace avx512 {
+extern const MatmulKernels kMatmulKernels;
+extern const MultiplyBf16 kMultiplyBf16;
+}  // namespace avx512
 
-const MatmulKernels& matmul_kernels(Isa isa) {
+namespace {
+
+MatmulKernels with_vdpbf16ps() {
+  MatmulKernels kernels = avx512::kMatmulKernels;
+  kernels.multiply_bf16 = avx512::kMultiplyBf16;
+  return kernels;
+}
+
+}  // namespace
+
+const MatmulKernels& matmul_kernels(Isa isa, const CpuFeatures& features) {
+  static const MatmulKernels avx512_bf16 = with_vdpbf16ps();
   switch (isa) {
     case Isa::avx512:
-      return avx512::kMatmulKernels;
+      return features.avx512bf16 ? avx512_bf16 : avx512::kMatmulKernels;
+    case Isa::avxvnni:
+      return avxvnni::kMatmulKernels;
     case Isa::avx2:
       return avx2::kMatmulKernels;
     case Isa::baseline:

@@ -11,15 +11,21 @@
 #include "backends/cpu/activations.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/pack.h"
+#include "base/cpu_features.h"
 #include "quant/formats.h"
 
 namespace argent::cpu {
 
-// What the kernels of this format's weights multiply with unless asked for f32: q8 for quantized formats, f32 for
-// floats.
+// What the kernels of this format's weights multiply with unless asked for f32.
 constexpr Activations native_activations(Format format) {
-  return format == Format::f32 || format == Format::f16 || format == Format::bf16 ? Activations::f32 : Activations::q8;
+  if (format == Format::f32 || format == Format::f16) return Activations::f32;
+  return format == Format::bf16 ? Activations::bf16 : Activations::q8;
 }
+
+constexpr bool quantized(Format format) { return native_activations(format) == Activations::q8; }
+
+using MultiplyBf16 = void (*)(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_end,
+                              const BrainPair* acts, uint32_t n_tokens, float* out, uint64_t out_stride);
 
 struct MatmulKernels {
   Isa isa;
@@ -28,16 +34,18 @@ struct MatmulKernels {
   // at the part's first element (token_begin, col_begin); x_stride is in floats from token to token.
   void (*prepare_q8)(const ActivationPart& part, const float* x, uint64_t x_stride, QuantGroup* acts);
   void (*prepare_f32)(const ActivationPart& part, const float* x, uint64_t x_stride, float* acts);
+  void (*prepare_bf16)(const ActivationPart& part, const float* x, uint64_t x_stride, BrainPair* acts);
 
   // The rows of panels [panel_begin, panel_end) for all n_tokens: out[token * out_stride + row], row < n_rows; nothing
-  // else is written. multiply_q8 takes quantized formats only, multiply_f32 takes every format.
+  // else is written. multiply_q8 takes quantized formats only, multiply_bf16 bf16 only, multiply_f32 every format.
   void (*multiply_q8)(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_end, const QuantGroup* acts,
                       uint32_t n_tokens, float* out, uint64_t out_stride);
   void (*multiply_f32)(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_end, const float* acts,
                        uint32_t n_tokens, float* out, uint64_t out_stride);
+  MultiplyBf16 multiply_bf16;
 };
 
-// The kernels of a supported ISA.
-const MatmulKernels& matmul_kernels(Isa isa);
+// The kernels of a supported ISA. With AVX-512, `features` says whether bf16 products may use AVX-512 BF16.
+const MatmulKernels& matmul_kernels(Isa isa, const CpuFeatures& features = cpu_features());
 
 }  // namespace argent::cpu

@@ -48,14 +48,14 @@ SIMD_FN void look_up(const uint8_t (&table)[16], I32 (&c)[8]) {
 }
 
 struct LevelTable {
-  uint8_t u[16];  // signed levels + 128
-  constexpr LevelTable(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) : u() {
+  uint8_t u[16];  // signed levels + zero
+  constexpr LevelTable(int zero, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) : u() {
     const uint32_t words[4] = {w0, w1, w2, w3};
-    for (int i = 0; i < 16; ++i) u[i] = uint8_t(words[i / 4] >> 8 * (i % 4)) ^ 128;
+    for (int i = 0; i < 16; ++i) u[i] = uint8_t((words[i / 4] >> 8 * (i % 4)) + uint32_t(zero));
   }
 };
-constexpr LevelTable kIq4Levels(kIQ4_NLLevels0, kIQ4_NLLevels1, kIQ4_NLLevels2, kIQ4_NLLevels3);
-constexpr LevelTable kMxfp4Levels(kMXFP4Levels0, kMXFP4Levels1, kMXFP4Levels2, kMXFP4Levels3);
+constexpr LevelTable kIq4Levels(128, kIQ4_NLLevels0, kIQ4_NLLevels1, kIQ4_NLLevels2, kIQ4_NLLevels3);
+constexpr LevelTable kMxfp4Levels(16, kMXFP4Levels0, kMXFP4Levels1, kMXFP4Levels2, kMXFP4Levels3);
 
 template <Format F>
 struct Weights;
@@ -113,7 +113,7 @@ struct Weights<Format::iq4_nl> {
 
 template <>
 struct Weights<Format::mxfp4> {
-  static constexpr int kGroups = 1, kBytes = 272, kMax = 255, kZero = 128;
+  static constexpr int kGroups = 1, kBytes = 272, kMax = 28, kZero = 16;  // twice the levels: -12 to 12
   static constexpr bool kHalves = false, kMins = false;
   const uint8_t* p;
   int lane;
@@ -258,27 +258,34 @@ struct Weights<Format::iq4_xs> {
   KERNEL_FN void scales(int j, F32* s, F32*) const { s[0] = mul(d, to_f32(load_i8(p + 32 + 16 * j + lane))); }
 };
 
-// Floats: the 16 values of a column, no quants.
+// Floats, no quants: column 0 or 1 of the pair of columns at p, 2 * kColumnBytes long.
 template <>
 struct Weights<Format::f32> {
   static constexpr int kColumnBytes = 64;
-  KERNEL_FN static F32 column(const uint8_t* p, int lane) { return load_f32(reinterpret_cast<const float*>(p) + lane); }
+  KERNEL_FN static F32 column(const uint8_t* p, int k, int lane) {
+    return load_f32(reinterpret_cast<const float*>(p + k * kColumnBytes) + lane);
+  }
 };
 template <>
 struct Weights<Format::f16> {
   static constexpr int kColumnBytes = 32;
-  KERNEL_FN static F32 column(const uint8_t* p, int lane) { return load_half(p + 2 * lane); }
+  KERNEL_FN static F32 column(const uint8_t* p, int k, int lane) { return load_half(p + k * kColumnBytes + 2 * lane); }
 };
 template <>
 struct Weights<Format::bf16> {
   static constexpr int kColumnBytes = 32;
-  KERNEL_FN static F32 column(const uint8_t* p, int lane) { return load_bf16(p + 2 * lane); }
+  KERNEL_FN static F32 column(const uint8_t* p, int k, int lane) {
+    const I32 both = load_i32(p + 4 * lane);
+    return bits_f32(k == 0 ? shift(both, 16) : and_i32(both, set_i32(0xffff0000u)));
+  }
 };
 
 // Bytes of a panel, as panel_bytes.
 template <Format F>
 SIMD_FN constexpr uint64_t panel_size(uint32_t n_cols) {
-  if constexpr (native_activations(F) == Activations::f32)
+  if constexpr (F == Format::bf16)
+    return (uint64_t(n_cols) + 1) / 2 * 2 * Weights<F>::kColumnBytes;
+  else if constexpr (!quantized(F))
     return uint64_t(n_cols) * Weights<F>::kColumnBytes;
   else
     return uint64_t(n_cols / kGroup / Weights<F>::kGroups) * Weights<F>::kBytes;

@@ -20,7 +20,8 @@
 //   Q3_K          d | 16 x scales | 8 x {pairs, bits}
 //   Q2_K          d | dmin | 16 x {scale, min in one byte} | 8 x pairs
 //   IQ4_XS        d | 8 x scales | 8 x nibbles
-//   floats        the column's 16 values
+//   F32 F16       the column's 16 values
+//   BF16          two columns: 16 words, the even column's value in the low half (0 in the high one behind the last)
 // d, dmin, m: 16 halves; e, scales, mins: 16 bytes (6-bit ones expanded; those of Q3_K and IQ4_XS minus 32).
 #pragma once
 
@@ -295,7 +296,7 @@ SIMD_FN u8* put_floats(Rows at, uint32_t n_cols, const uint32_t* step, u8* out) 
   for (; col + kColumns <= n_cols; col += kColumns) {
     Lanes w[4];
     at.words(0, w);
-    if constexpr (F == Format::f32) {
+    if constexpr (F != Format::f16) {
       __builtin_memcpy(out, w, sizeof w);
       out += sizeof w;
     } else {
@@ -304,9 +305,15 @@ SIMD_FN u8* put_floats(Rows at, uint32_t n_cols, const uint32_t* step, u8* out) 
     }
     for (uint32_t r = 0; r < kRows; ++r) at.at[r] += kColumns * step[r];
   }
-  for (; col < n_cols; ++col)
-    for (uint32_t r = 0; r < kRows; ++r, at.at[r - 1] += step[r - 1], out += info(F).bytes)
-      __builtin_memcpy(out, at.at[r], info(F).bytes);
+  constexpr uint32_t kTogether = F == Format::bf16 ? 2 : 1;
+  for (; col < n_cols; col += kTogether) {
+    const uint32_t bytes = (col + kTogether <= n_cols ? kTogether : 1) * info(F).bytes;
+    for (uint32_t r = 0; r < kRows; ++r, out += kTogether * info(F).bytes) {
+      __builtin_memset(out, 0, kTogether * info(F).bytes);
+      __builtin_memcpy(out, at.at[r], bytes);
+      if (step[r]) at.at[r] += bytes;
+    }
+  }
   return out;
 }
 
@@ -324,7 +331,7 @@ void pack(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel
       at.at[r] = row < n_rows ? rows + row * stride : kZeros;
       step[r] = row < n_rows ? kBytes : 0;
     }
-    if constexpr (native_activations(F) == Activations::f32) {
+    if constexpr (!quantized(F)) {
       out = put_floats<F>(at, n_cols, step, out);
     } else {
       for (uint32_t block = 0; block < n_cols / info(F).block; ++block) {
@@ -355,9 +362,9 @@ void unpack(const uint8_t* panel, uint32_t n_cols, int row, float* out) {
   using W = Weights<F>;
   const int lane = row / kLanes * kLanes, in_vector = row % kLanes;
   alignas(64) float value[kLanes];
-  if constexpr (native_activations(F) == Activations::f32) {
-    for (uint32_t k = 0; k < n_cols; ++k, panel += W::kColumnBytes) {
-      store_f32(value, W::column(panel, lane), kLanes);
+  if constexpr (!quantized(F)) {
+    for (uint32_t k = 0; k < n_cols; ++k) {
+      store_f32(value, W::column(panel + k / 2 * 2 * W::kColumnBytes, int(k % 2), lane), kLanes);
       out[k] = value[in_vector];
     }
   } else {

@@ -33,6 +33,7 @@ constexpr uint32_t block_bytes(Format format) {
 }  // namespace
 
 uint64_t panel_bytes(Format format, uint32_t n_cols) {
+  if (format == Format::bf16) n_cols += n_cols % 2;
   return uint64_t(n_cols / info(format).block) * block_bytes(format);
 }
 
@@ -40,6 +41,7 @@ const PackKernels& pack_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512:
       return avx512::kPackKernels;
+    case Isa::avxvnni:  // no dot products of int8 here
     case Isa::avx2:
       return avx2::kPackKernels;
     case Isa::baseline:

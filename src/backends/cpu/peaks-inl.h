@@ -9,20 +9,36 @@ constexpr int kSums = kLanes == 16 ? 16 : 8;  // enough to hide the latency of a
 
 // dot() of 4-bit quants as the matrix kernels call it: weights in registers, activations broadcast from L1.
 KERNEL_UNSANITIZED int32_t int8_dot() {
-  constexpr uint64_t kOps = uint64_t(2) * 32 * kLanes * 4;  // of a step
-  alignas(64) int8_t q[4][32];
-  for (int t = 0; t < 4; ++t)
-    for (int i = 0; i < 32; ++i) q[t][i] = int8_t(3 * i - 40 + t);
-  I32 w[8], sums[4];
-  for (int i = 0; i < 8; ++i) w[i] = set_i32(0x01020304u + uint32_t(i));
-  for (int t = 0; t < 4; ++t) sums[t] = set_i32(0);
-  for (uint64_t step = 0; step < kPeakOps / kOps; ++step) {
-    asm volatile("" : : "r"(q) : "memory");  // nothing is known of the activations, they are loaded in each step
-#pragma GCC unroll 4
-    for (int t = 0; t < 4; ++t) sums[t] = add_i32(sums[t], dot<15, 0, 8>(w, q[t], 0));
-    asm volatile("" : "+x"(w[0]), "+x"(w[1]), "+x"(w[2]), "+x"(w[3]), "+x"(w[4]), "+x"(w[5]), "+x"(w[6]), "+x"(w[7]));
+  constexpr int S = kSlicesQ8, T = 4;
+  constexpr uint64_t kOps = uint64_t(2) * 32 * kLanes * S * T;  // of a step
+  QuantGroup acts[T];
+  for (int t = 0; t < T; ++t)
+    for (int i = 0; i < 32; ++i) acts[t].q[i] = int8_t(3 * i - 40 + t);
+  I32 w[S][8], sums[S][T];
+  for (int s = 0; s < S; ++s) {
+    for (int i = 0; i < 8; ++i) w[s][i] = set_i32(0x01020304u + uint32_t(i));
+    for (int t = 0; t < T; ++t) sums[s][t] = set_i32(0);
   }
-  return reduce_add(add_i32(add_i32(sums[0], sums[1]), add_i32(sums[2], sums[3])));
+  for (uint64_t step = 0; step < kPeakOps / kOps; ++step) {
+    asm volatile("" : : "r"(acts) : "memory");  // nothing is known of the activations, they are loaded in each step
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t += kDotTokens) {
+      I32 dots[S][kDotTokens];
+      dot<15, 0, 8, S, kDotTokens>(w, 0, acts + t, dots);
+#pragma GCC unroll 2
+      for (int s = 0; s < S; ++s)
+#pragma GCC unroll 4
+        for (int k = 0; k < kDotTokens; ++k) sums[s][t + k] = add_i32(sums[s][t + k], dots[s][k]);
+    }
+#pragma GCC unroll 2
+    for (int s = 0; s < S; ++s)
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) asm volatile("" : "+x"(w[s][i]));
+  }
+  I32 sum = set_i32(0);
+  for (int s = 0; s < S; ++s)
+    for (int t = 0; t < T; ++t) sum = add_i32(sum, sums[s][t]);
+  return reduce_add(sum);
 }
 
 KERNEL_UNSANITIZED int32_t f32_fma() {

@@ -15,6 +15,9 @@ extern const PeakKernels kPeakKernels;
 namespace avx2 {
 extern const PeakKernels kPeakKernels;
 }
+namespace avxvnni {
+extern const PeakKernels kPeakKernels;
+}
 namespace avx512 {
 extern const PeakKernels kPeakKernels;
 }
@@ -89,6 +92,8 @@ const PeakKernels& peak_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512:
       return avx512::kPeakKernels;
+    case Isa::avxvnni:
+      return avxvnni::kPeakKernels;
     case Isa::avx2:
       return avx2::kPeakKernels;
     case Isa::baseline:

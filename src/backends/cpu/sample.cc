@@ -19,6 +19,7 @@ const SampleKernels& sample_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512:
       return avx512::kSampleKernels;
+    case Isa::avxvnni:
     case Isa::avx2:
       return avx2::kSampleKernels;
     case Isa::baseline:

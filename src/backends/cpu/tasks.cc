@@ -317,9 +317,7 @@ Result<TaskList> make_tasks(Plan plan, const Resources& res) {
       p.chunk_panels = chunk_panels(n_panels(p.weights->packed.n_rows), res.n_threads);
       if (node.op != Op::glu) p.out = place(node.outputs[k]);
       if (node.op == Op::qkv && node.inputs.size() == 7) p.bias = res.vectors[node.inputs[4 + k]];
-      const bool q8 =
-          res.mode == ActivationMode::native && native_activations(p.weights->packed.format) == Activations::q8;
-      (q8 ? task.use_q8 : task.use_f32) = true;
+      task.use[size_t(activations_of(res.mode, p.weights->packed.format))] = true;
     }
     if (task.n_products) {
       const ProductsMemory memory = products_memory(graph, node, max_rows, res.n_threads, res.mode);

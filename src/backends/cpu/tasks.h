@@ -54,7 +54,7 @@ struct Task {
   const Matrix* table = nullptr;  // embedding matrix
   Product products[3];
   uint32_t n_products = 0;
-  bool use_q8 = false, use_f32 = false;  // which activations the products want
+  bool use[3] = {};  // which Activations the products want
   uint8_t* workspace = nullptr;
   uint64_t workspace_bytes = 0;
   uint8_t* panels = nullptr;  // in the workspace: a panel of mapped weights a thread
@@ -109,6 +109,11 @@ struct Resources {
 };
 
 // The workspace of a matrix product: the prepared activations, a panel a thread, and for glu the second result.
+// What a product with weights of this format takes.
+constexpr Activations activations_of(ActivationMode mode, Format format) {
+  return mode == ActivationMode::native ? native_activations(format) : Activations::f32;
+}
+
 struct ProductsMemory {
   uint64_t panels_at = 0, panel_bytes = 0, up_at = 0, bytes = 0;
 };

@@ -11,6 +11,7 @@ namespace {
 struct Prepared {
   QuantGroup* q8;
   float* f32;
+  BrainPair* bf16;
 };
 
 uint64_t prepared_bytes(Activations kind, uint32_t width, uint32_t rows) {
@@ -18,17 +19,27 @@ uint64_t prepared_bytes(Activations kind, uint32_t width, uint32_t rows) {
 }
 
 Prepared prepared(const Run& run, const Task& task) {
-  const uint64_t q8 = task.use_q8 ? prepared_bytes(Activations::q8, task.width, run.count(task.rows)) : 0;
-  return {reinterpret_cast<QuantGroup*>(task.workspace), reinterpret_cast<float*>(task.workspace + q8)};
+  uint8_t* at[4] = {task.workspace};
+  for (size_t kind = 0; kind < 3; ++kind)
+    at[kind + 1] =
+        at[kind] + (task.use[kind] ? prepared_bytes(Activations(kind), task.width, run.count(task.rows)) : 0);
+  return {reinterpret_cast<QuantGroup*>(at[size_t(Activations::q8)]),
+          reinterpret_cast<float*>(at[size_t(Activations::f32)]),
+          reinterpret_cast<BrainPair*>(at[size_t(Activations::bf16)])};
 }
 
 void multiply_panels(const Run& run, const Task& task, const PackedMatrix& m, const Prepared& acts, uint32_t begin,
                      uint32_t end, float* out, uint64_t out_stride) {
   const uint32_t n = run.count(task.rows);
-  if (task.use_q8 && native_activations(m.format) == Activations::q8)
-    run.matmul.multiply_q8(m, begin, end, acts.q8, n, out, out_stride);
-  else
-    run.matmul.multiply_f32(m, begin, end, acts.f32, n, out, out_stride);
+  const Activations native = native_activations(m.format);
+  switch (task.use[size_t(native)] ? native : Activations::f32) {
+    case Activations::q8:
+      return run.matmul.multiply_q8(m, begin, end, acts.q8, n, out, out_stride);
+    case Activations::bf16:
+      return run.matmul.multiply_bf16(m, begin, end, acts.bf16, n, out, out_stride);
+    case Activations::f32:
+      return run.matmul.multiply_f32(m, begin, end, acts.f32, n, out, out_stride);
+  }
 }
 
 void multiply(const Run& run, const Task& task, const Product& p, const Prepared& acts, uint32_t begin, uint32_t end,
@@ -63,8 +74,9 @@ void run_prepare(const Run& run, const Task& task, uint32_t thread) {
   const Prepared to = prepared(run, task);
   const float* x = task.in[0] + uint64_t(rows.begin) * task.width;
   const ActivationPart part{task.width, run.count(task.rows), rows.begin, rows.end, 0, task.width};
-  if (task.use_q8) run.matmul.prepare_q8(part, x, task.width, to.q8);
-  if (task.use_f32) run.matmul.prepare_f32(part, x, task.width, to.f32);
+  if (task.use[size_t(Activations::q8)]) run.matmul.prepare_q8(part, x, task.width, to.q8);
+  if (task.use[size_t(Activations::f32)]) run.matmul.prepare_f32(part, x, task.width, to.f32);
+  if (task.use[size_t(Activations::bf16)]) run.matmul.prepare_bf16(part, x, task.width, to.bf16);
 }
 
 void run_products(const Run& run, const Task& task, uint32_t thread) {
@@ -105,17 +117,16 @@ void run_glu(const Run& run, const Task& task, uint32_t thread) {
 ProductsMemory products_memory(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
                                ActivationMode mode) {
   const uint32_t width = graph.value(node.inputs[0]).width;
-  bool q8 = false, f32 = false;
+  bool use[3] = {};
   ProductsMemory memory;
   const size_t matrices = node.op == Op::qkv ? 3 : node.op == Op::glu ? 2 : 1;
   for (size_t i = 1; i <= matrices; ++i) {
     const Value& v = graph.value(node.inputs[i]);
-    const bool as_q8 = mode == ActivationMode::native && native_activations(v.format) == Activations::q8;
-    (as_q8 ? q8 : f32) = true;
+    use[size_t(activations_of(mode, v.format))] = true;
     memory.panel_bytes = std::max(memory.panel_bytes, align_up(panel_bytes(v.format, v.width), 64));
   }
-  memory.panels_at = (q8 ? prepared_bytes(Activations::q8, width, n_rows) : 0) +
-                     (f32 ? prepared_bytes(Activations::f32, width, n_rows) : 0);
+  for (size_t kind = 0; kind < 3; ++kind)
+    if (use[kind]) memory.panels_at += prepared_bytes(Activations(kind), width, n_rows);
   memory.up_at = memory.panels_at + n_threads * memory.panel_bytes;
   memory.bytes = memory.up_at;
   if (node.op == Op::glu) memory.bytes += align_up(uint64_t(n_rows) * graph.value(node.outputs[0]).width * 4, 64);

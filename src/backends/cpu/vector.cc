@@ -21,6 +21,7 @@ const VectorKernels& vector_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512:
       return avx512::kVectorKernels;
+    case Isa::avxvnni:  // no dot products of int8 here
     case Isa::avx2:
       return avx2::kVectorKernels;
     case Isa::baseline:

@@ -1,12 +1,13 @@
-// The vocabulary of simd.h on AVX2, FMA and F16C: 8 rows a vector.
+// The vocabulary of simd.h on AVX2, FMA and F16C: 8 rows a vector. avx2 and avxvnni share it but for dot().
 #pragma once
 
-namespace argent::cpu::avx2 {
+namespace argent::cpu::ARGENT_ISA {
 namespace {
 
-inline constexpr Isa kIsa = Isa::avx2;
 inline constexpr int kLanes = 8;
-inline constexpr int kMaxTokensQ8 = 4;  // 16 registers: 4 sums, 8 vectors of quants, temporaries
+// 16 registers: 8 integer sums, the vector of quants of both slices, an activation, temporaries; sums of floats stay in
+// memory. An activation's broadcast serves both slices: with one slice, loads are the limit.
+inline constexpr int kSlicesQ8 = 2, kDotTokens = 4, kMaxTokensQ8 = 4;
 inline constexpr int kMaxTokensF32 = 4;
 using F32 = __m256;
 using I32 = __m256i;
@@ -73,37 +74,5 @@ SIMD_FN void store_f32(float* p, F32 a, int n) {
   _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane), a);
 }
 
-// vpmaddubsw saturates at 32767, so it takes quants up to 127 as they are and sums as many of its results in 16 bits as
-// cannot overflow; bytes around zero point 128 are taken as signed, |w| times a with w's sign: at most 2 * 128 * 127.
-template <int kMax, int kZero, int kVectors>
-SIMD_FN I32 dot(const I32* w, const int8_t* q, int32_t neg_sum) {
-  const I32 ones = _mm256_set1_epi16(1);
-  if constexpr (kMax > 127) {
-    static_assert(kZero == 128);
-    I32 sum = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) {
-      const I32 s = _mm256_xor_si256(w[i], _mm256_set1_epi8(-128));
-      const I32 a = _mm256_set1_epi32(load_dword(q + 4 * i));
-      const I32 pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(a, s));
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
-    }
-    return sum;
-  } else {
-    constexpr int kRun = 32767 / (2 * 127 * kMax) < kVectors ? 32767 / (2 * 127 * kMax) : kVectors;
-    static_assert(kVectors % kRun == 0);
-    I32 sum = kZero ? _mm256_slli_epi32(_mm256_set1_epi32(neg_sum), log2_of(kZero)) : _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (int i = 0; i < kVectors; i += kRun) {
-      I32 pairs = _mm256_maddubs_epi16(w[i], _mm256_set1_epi32(load_dword(q + 4 * i)));
-#pragma GCC unroll 8
-      for (int j = i + 1; j < i + kRun; ++j)
-        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w[j], _mm256_set1_epi32(load_dword(q + 4 * j))));
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
-    }
-    return sum;
-  }
-}
-
 }  // namespace
-}  // namespace argent::cpu::avx2
+}  // namespace argent::cpu::ARGENT_ISA

@@ -4,10 +4,9 @@
 namespace argent::cpu::avx512 {
 namespace {
 
-inline constexpr Isa kIsa = Isa::avx512;
 inline constexpr int kLanes = 16;
-inline constexpr int kMaxTokensQ8 =
-    16;  // 16 sums, 8 vectors of quants, scale, min, three temporaries: 29 of 32 registers
+// 16 sums, 8 vectors of quants, scale, min, three temporaries: 29 of 32 registers.
+inline constexpr int kSlicesQ8 = 1, kDotTokens = 1, kMaxTokensQ8 = 16;
 inline constexpr int kMaxTokensF32 = 8;  // 16 sums, two a token
 using F32 = __m512;
 using I32 = __m512i;
@@ -62,20 +61,6 @@ SIMD_FN F32 sub(F32 a, F32 b) { return _mm512_sub_ps(a, b); }
 SIMD_FN F32 mul(F32 a, F32 b) { return _mm512_mul_ps(a, b); }
 SIMD_FN F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
 SIMD_FN void store_f32(float* p, F32 a, int n) { _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), a); }
-
-template <int kMax, int kZero, int kVectors>
-SIMD_FN I32 dot(const I32* w, const int8_t* q, int32_t neg_sum) {
-  I32 sum = kZero ? _mm512_slli_epi32(_mm512_set1_epi32(neg_sum), log2_of(kZero)) : _mm512_setzero_si512();
-  // Two chains of at most four: with one of eight, as many tokens as hide its latency overflow the scheduler (8 to 12
-  // %).
-  I32 other = _mm512_setzero_si512();
-#pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) {
-    I32& chain = kVectors > 4 && i % 2 ? other : sum;
-    chain = _mm512_dpbusd_epi32(chain, w[i], _mm512_set1_epi32(load_dword(q + 4 * i)));
-  }
-  return kVectors > 4 ? _mm512_add_epi32(sum, other) : sum;
-}
 
 }  // namespace
 }  // namespace argent::cpu::avx512

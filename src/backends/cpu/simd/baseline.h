@@ -4,9 +4,8 @@
 namespace argent::cpu::baseline {
 namespace {
 
-inline constexpr Isa kIsa = Isa::baseline;
 inline constexpr int kLanes = 4;
-inline constexpr int kMaxTokensQ8 = 4;
+inline constexpr int kSlicesQ8 = 1, kDotTokens = 1, kMaxTokensQ8 = 4;
 inline constexpr int kMaxTokensF32 = 4;
 using F32 = __m128;
 using I32 = __m128i;
@@ -88,20 +87,6 @@ SIMD_FN void store_f32(float* p, F32 a, int n) {
   alignas(16) float lanes[4];
   _mm_store_ps(lanes, a);
   for (int i = 0; i < n && i < 4; ++i) p[i] = lanes[i];
-}
-
-// Even and odd bytes widened to 16 bits.
-template <int kMax, int kZero, int kVectors>
-SIMD_FN I32 dot(const I32* w, const int8_t* q, int32_t neg_sum) {
-  I32 sum = kZero ? _mm_slli_epi32(_mm_set1_epi32(neg_sum), log2_of(kZero)) : _mm_setzero_si128();
-#pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) {
-    const I32 a = _mm_set1_epi32(load_dword(q + 4 * i));
-    const I32 a_even = _mm_srai_epi16(_mm_slli_epi16(a, 8), 8), a_odd = _mm_srai_epi16(a, 8);
-    const I32 w_even = _mm_and_si128(w[i], _mm_set1_epi16(255)), w_odd = _mm_srli_epi16(w[i], 8);
-    sum = _mm_add_epi32(sum, _mm_add_epi32(_mm_madd_epi16(w_even, a_even), _mm_madd_epi16(w_odd, a_odd)));
-  }
-  return sum;
 }
 
 }  // namespace

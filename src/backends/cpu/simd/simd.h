@@ -5,9 +5,10 @@
 // reason kernel text calls nothing of the standard library and no inline function of other headers (those of quant/ are
 // always inlined).
 //
-//   dot<kMax, kZero, kVectors>(w, q, neg_sum)   for each row, the exact sum over the 4 * kVectors quants u of the
-//       row (at most kMax) and activations q of (u - kZero) * q; neg_sum is minus the sum of q; kZero is 0 or a power
-//       of 2
+//   dot<kMax, kZero, kVectors>(w, first, acts, sum)   sum[s][t]: for each row of slice s and token t, the exact sum of
+//       (u - kZero) * q over the quants u (at most kMax) of vectors [first, first + kVectors) of w[s] and their
+//       activations acts[t].q; kVectors is 8, or 4 with first 0 or 4; kZero is 0 or a power of 2
+//   kSlicesQ8, kDotTokens   slices (kLanes rows each) and tokens that dot takes at once, at most
 //   fma(a, b, c)   a * b + c, rounded once but in the baseline
 //   load_half, load_bf16, load_u8, load_i8   kLanes numbers from memory; or_and(a, b, mask) = a | (b & mask)
 //   transpose_words(rows, offset, w)   words 0 to 3 from byte `offset` on of kLanes rows: w[i] has word i of each
@@ -46,6 +47,9 @@ SIMD_FN constexpr int log2_of(int power) { return 31 - __builtin_clz(unsigned(po
 #if defined(__AVX512VNNI__)
 #define ARGENT_ISA avx512
 #include "backends/cpu/simd/avx512.h"
+#elif defined(__AVXVNNI__)
+#define ARGENT_ISA avxvnni
+#include "backends/cpu/simd/avx2.h"
 #elif defined(__AVX2__)
 #define ARGENT_ISA avx2
 #include "backends/cpu/simd/avx2.h"
@@ -57,11 +61,30 @@ SIMD_FN constexpr int log2_of(int power) { return 31 - __builtin_clz(unsigned(po
 namespace argent::cpu::ARGENT_ISA {
 namespace {
 
+constexpr Isa kIsa = Isa::ARGENT_ISA;
+
 // By a constant once loops are unrolled; lanes are whole words, so masks clear what crosses a byte.
 SIMD_FN I32 shift(I32 a, int left) {
   const U32Lanes u = U32Lanes(a);
   return left >= 0 ? I32(u << left) : I32(u >> -left);
 }
 
+// Where dot() starts: the zero point's share of the sum.
+template <int kZero, int kVectors>
+SIMD_FN I32 zero_point_sum(const QuantGroup& a, int first) {
+  if constexpr (kZero == 0) return set_i32(0);
+  return shift(set_i32(uint32_t(kVectors == 8 ? a.neg_sum : a.neg_half_sum[first / 4])), log2_of(kZero ? kZero : 1));
+}
+
 }  // namespace
 }  // namespace argent::cpu::ARGENT_ISA
+
+#if defined(__AVX512VNNI__)
+#include "backends/cpu/simd/dot_avx512.h"
+#elif defined(__AVXVNNI__)
+#include "backends/cpu/simd/dot_avxvnni.h"
+#elif defined(__AVX2__)
+#include "backends/cpu/simd/dot_avx2.h"
+#else
+#include "backends/cpu/simd/dot_baseline.h"
+#endif

@@ -1,0 +1,107 @@
+// How matrix kernels walk panels and tiles of tokens, whatever they multiply. A kernel K of a format F has
+//   Element                 what a tile holds; `steps(n_cols)` of them a token
+//   kMaxTokens, kSlices<T>  tokens, and slices (kLanes rows) of a panel with T tokens, that it takes at once
+//   sums<F, T, S>(panel, lane, acts, stride, n_cols, out)   out[s][t]: S slices from row `lane` of the panel on times T
+//       tokens of a tile, whose steps along K are `stride` elements apart
+#pragma once
+
+#include "backends/cpu/matmul_weights-inl.h"
+
+namespace argent::cpu::ARGENT_ISA {
+namespace {
+
+constexpr int kSlices = int(kPanelRows) / kLanes;
+
+// Panels that are multiplied with one tile of tokens after the other: half of a typical L2 cache, so that neither they
+// nor the tile leave it.
+constexpr uint64_t kPanelsBytes = 512 << 10;
+
+// Bytes ahead of the load. On a Zen 5 core 8 KiB read 40 GB/s with 1 to 4 tokens; 2 KiB 36 to 23, 16 KiB 37 to 40.
+constexpr uint32_t kPrefetch = 8192;
+
+template <int T>
+SIMD_FN void prefetch(const uint8_t* p, int bytes) {
+  if constexpr (T <= 8)
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + kPrefetch + i, 0, 3);
+}
+
+// Of floats: both slices of 8 rows for one token, where memory is the limit, so that a line is read once.
+template <int T>
+constexpr int kFloatSlices = T == 1 && kSlices == 2 ? 2 : 1;
+
+// One panel times T tokens: rows of `out` from the panel's first, n_rows (1 to 16) of them.
+template <class K, Format F, int T>
+__attribute__((noinline)) KERNEL_UNSANITIZED void multiply_panel(const uint8_t* panel, const typename K::Element* acts,
+                                                                 uint32_t stride, uint32_t n_cols, int n_rows,
+                                                                 float* out, uint64_t out_stride) {
+  constexpr int S = K::template kSlices<T>;
+  for (int lane = 0; lane < n_rows; lane += S * kLanes) {
+    F32 sums[S][T];
+    K::template sums<F, T, S>(panel, lane, acts, stride, n_cols, sums);
+#pragma GCC unroll 4
+    for (int s = 0; s < S; ++s) {
+      const int rows = n_rows - lane - s * kLanes;
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t)
+        if (rows > 0) store_f32(out + t * out_stride + lane + s * kLanes, sums[s][t], rows < kLanes ? rows : kLanes);
+    }
+  }
+}
+
+// How many of the n tokens that are left the next kernel takes: all if it can; 9 to 15 as two like parts.
+template <int kMax>
+SIMD_FN constexpr int tokens_at_once(int n) {
+  if (n >= kMax) return kMax;
+  return n > 8 ? (n + 1) / 2 : n;
+}
+
+template <class K, Format F>
+void multiply_tile(const uint8_t* panel, const typename K::Element* acts, uint32_t tile_tokens, uint32_t n_cols,
+                   int n_rows, float* out, uint64_t out_stride) {
+  for (int first = 0; first < int(tile_tokens);) {
+    const int n = tokens_at_once<K::kMaxTokens>(int(tile_tokens) - first);
+    const typename K::Element* a = acts + first;
+    float* o = out + first * out_stride;
+    switch (n) {
+#define CASE(T)                                                                                                      \
+  case T:                                                                                                            \
+    if constexpr (T <= K::kMaxTokens) multiply_panel<K, F, T>(panel, a, tile_tokens, n_cols, n_rows, o, out_stride); \
+    break;
+      CASE(1)
+      CASE(2)
+      CASE(3)
+      CASE(4)
+      CASE(5)
+      CASE(6)
+      CASE(7)
+      CASE(8)
+      CASE(16)
+#undef CASE
+    }
+    first += n;
+  }
+}
+
+template <class K, Format F>
+void multiply(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_end, const typename K::Element* acts,
+              uint32_t n_tokens, float* out, uint64_t out_stride) {
+  const uint32_t n_cols = weights.n_cols;
+  const uint64_t panel_bytes = panel_size<F>(n_cols), width = K::steps(n_cols);
+  uint64_t at_once = panel_bytes ? kPanelsBytes / panel_bytes : 1;
+  if (at_once == 0) at_once = 1;
+  for (uint64_t begin = panel_begin; begin < panel_end; begin += at_once) {
+    const uint64_t end = begin + at_once < panel_end ? begin + at_once : panel_end;
+    for (uint32_t token = 0; token < n_tokens; token += kTileTokens) {
+      const uint32_t tile_tokens = n_tokens - token < kTileTokens ? n_tokens - token : kTileTokens;
+      for (uint64_t panel = begin; panel < end; ++panel) {
+        const uint64_t row = panel * kPanelRows;
+        const int n_rows = weights.n_rows - row < kPanelRows ? int(weights.n_rows - row) : int(kPanelRows);
+        multiply_tile<K, F>(weights.data + panel * panel_bytes, acts + token * width, tile_tokens, n_cols, n_rows,
+                            out + token * out_stride + row, out_stride);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace argent::cpu::ARGENT_ISA

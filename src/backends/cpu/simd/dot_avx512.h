@@ -1,0 +1,21 @@
+// dot() of simd.h with AVX-512 VNNI: vpdpbusd.
+#pragma once
+
+namespace argent::cpu::avx512 {
+namespace {
+
+// Two chains of at most four: with one of eight, as many tokens as hide its latency overflow the scheduler (8 to 12 %).
+template <int kMax, int kZero, int kVectors, int S, int T>
+SIMD_FN void dot(const I32 (&w)[S][8], int first, const QuantGroup* acts, I32 (&sum)[S][T]) {
+  static_assert(S == 1 && T == 1);
+  I32 chains[2] = {zero_point_sum<kZero, kVectors>(acts[0], first), _mm512_setzero_si512()};
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    I32& chain = chains[kVectors > 4 && i % 2];
+    chain = _mm512_dpbusd_epi32(chain, w[0][first + i], set_i32(load_dword(acts[0].q + 4 * (first + i))));
+  }
+  sum[0][0] = kVectors > 4 ? add_i32(chains[0], chains[1]) : chains[0];
+}
+
+}  // namespace
+}  // namespace argent::cpu::avx512
