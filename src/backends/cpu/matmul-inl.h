@@ -40,7 +40,7 @@ struct Q8Products {
     for (uint32_t block = 0; block < steps(n_cols) / W::kGroups; ++block, panel += W::kBytes) {
 #pragma GCC unroll 1
       for (int j = 0; j < W::kGroups; ++j, acts += stride) {
-        prefetch<T>(panel + j * (W::kBytes / W::kGroups), W::kBytes / W::kGroups);
+        prefetch(panel + j * (W::kBytes / W::kGroups), W::kBytes / W::kGroups);
         I32 codes[S][8];
         F32 scale[S][2], min[S][2];
 #pragma GCC unroll 2
@@ -107,7 +107,7 @@ struct F32Products {
         for (int t = 0; t < T; ++t) sum[chain][s][t] = set_f32(0.0f);
     if constexpr (!quantized(F)) {
       for (uint32_t k = 0; k < n_cols; k += 2, panel += 2 * W::kColumnBytes, x += 2 * uint64_t(stride)) {
-        prefetch<T>(panel, 2 * W::kColumnBytes);
+        prefetch(panel, 2 * W::kColumnBytes);
 #pragma GCC unroll 2
         for (int chain = 0; chain < 2; ++chain) {
           if (chain == 1 && k + 1 == n_cols) break;
@@ -124,7 +124,7 @@ struct F32Products {
       for (uint32_t block = 0; block < n_cols / kGroup / W::kGroups; ++block, panel += W::kBytes) {
 #pragma GCC unroll 1
         for (int j = 0; j < W::kGroups; ++j, x += kGroup * uint64_t(stride)) {
-          prefetch<T>(panel + j * (W::kBytes / W::kGroups), W::kBytes / W::kGroups);
+          prefetch(panel + j * (W::kBytes / W::kGroups), W::kBytes / W::kGroups);
 #pragma GCC unroll 4
           for (int s = 0; s < S; ++s) {
             const W weights(panel, lane + s * kLanes);

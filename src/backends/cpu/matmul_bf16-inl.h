@@ -49,7 +49,7 @@ struct Bf16Products {
         for (int t = 0; t < T; ++t) sum[chain][s][t] = set_f32(0.0f);
     const uint32_t n_pairs = steps(n_cols);
     for (uint32_t pair = 0; pair < n_pairs; pair += 2, panel += 2 * kPairBytes, x += 2 * uint64_t(stride)) {
-      prefetch<T>(panel, 2 * kPairBytes);
+      prefetch(panel, 2 * kPairBytes);
 #pragma GCC unroll 2
       for (int chain = 0; chain < 2; ++chain) {
         if (chain == 1 && pair + 1 == n_pairs) break;

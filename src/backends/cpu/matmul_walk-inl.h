@@ -19,10 +19,10 @@ constexpr uint64_t kPanelsBytes = 512 << 10;
 // Bytes ahead of the load. On a Zen 5 core 8 KiB read 40 GB/s with 1 to 4 tokens; 2 KiB 36 to 23, 16 KiB 37 to 40.
 constexpr uint32_t kPrefetch = 8192;
 
-template <int T>
+// For any number of tokens: of more than a tile the first reads the panel from memory, and to the others, whose panels
+// are in L2, it costs nothing (16 tokens: 1.8 to 3 times as fast; 512: 0.98 to 1.04).
 SIMD_FN void prefetch(const uint8_t* p, int bytes) {
-  if constexpr (T <= 8)
-    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + kPrefetch + i, 0, 3);
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + kPrefetch + i, 0, 3);
 }
 
 // Of floats: both slices of 8 rows for one token, where memory is the limit, so that a line is read once.
