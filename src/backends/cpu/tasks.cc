@@ -323,7 +323,8 @@ Result<TaskList> make_tasks(Plan plan, const Resources& res) {
       const ProductsMemory memory = products_memory(graph, node, max_rows, res.n_threads, res.mode);
       task.panels = task.workspace + memory.panels_at;
       task.panel_bytes = memory.panel_bytes;
-      if (node.op == Op::glu) task.products[1].out = reinterpret_cast<float*>(task.workspace + memory.up_at);
+      task.up = task.workspace + memory.up_at;
+      task.up_bytes = memory.up_bytes;
     }
     if (node.op == Op::glu) {
       task.products[0].out = place(node.outputs[0]);

@@ -59,6 +59,8 @@ struct Task {
   uint64_t workspace_bytes = 0;
   uint8_t* panels = nullptr;  // in the workspace: a panel of mapped weights a thread
   uint64_t panel_bytes = 0;
+  uint8_t* up = nullptr;  // in the workspace: what glu makes of its second matrix, a piece a thread
+  uint64_t up_bytes = 0;
   const KvLayer* kv = nullptr;
   uint32_t group = 0;                                                        // layer group of kv
   void (*activate)(const float*, const float*, float*, uint64_t) = nullptr;  // glu
@@ -108,14 +110,17 @@ struct Resources {
   const VectorKernels& vector;
 };
 
-// The workspace of a matrix product: the prepared activations, a panel a thread, and for glu the second result.
 // What a product with weights of this format takes.
 constexpr Activations activations_of(ActivationMode mode, Format format) {
   return mode == ActivationMode::native ? native_activations(format) : Activations::f32;
 }
 
+// The workspace of a matrix product: the prepared activations, a panel a thread, and for glu some of the second result
+// a thread.
 struct ProductsMemory {
-  uint64_t panels_at = 0, panel_bytes = 0, up_at = 0, bytes = 0;
+  uint64_t panels_at = 0, panel_bytes = 0;
+  uint64_t up_at = 0, up_bytes = 0;
+  uint64_t bytes = 0;
 };
 
 // Scratch of a node for up to n_rows rows.

@@ -28,9 +28,9 @@ Prepared prepared(const Run& run, const Task& task) {
           reinterpret_cast<BrainPair*>(at[size_t(Activations::bf16)])};
 }
 
-void multiply_panels(const Run& run, const Task& task, const PackedMatrix& m, const Prepared& acts, uint32_t begin,
-                     uint32_t end, float* out, uint64_t out_stride) {
-  const uint32_t n = run.count(task.rows);
+// Rows [0, n) of the input, or of a block of it, times the panels.
+void multiply_panels(const Run& run, const Task& task, const PackedMatrix& m, const Prepared& acts, uint32_t n,
+                     uint32_t begin, uint32_t end, float* out, uint64_t out_stride) {
   const Activations native = native_activations(m.format);
   switch (task.use[size_t(native)] ? native : Activations::f32) {
     case Activations::q8:
@@ -42,21 +42,24 @@ void multiply_panels(const Run& run, const Task& task, const PackedMatrix& m, co
   }
 }
 
+// Panel i as a matrix of its own, packed by the thread from mapped weights.
+PackedMatrix packed_panel(const Run& run, const Task& task, const Matrix& weights, uint32_t i, uint32_t thread) {
+  const PackedMatrix& m = weights.packed;
+  uint8_t* panel = task.panels + thread * task.panel_bytes;
+  run.pack.pack(m.format, weights.rows, m.n_rows, m.n_cols, i, 1, panel);
+  return {m.format, std::min(kPanelRows, m.n_rows - i * kPanelRows), m.n_cols, panel};
+}
+
 void multiply(const Run& run, const Task& task, const Product& p, const Prepared& acts, uint32_t begin, uint32_t end,
               uint32_t thread) {
   const PackedMatrix& m = p.weights->packed;
   const uint32_t n = run.count(task.rows), width = m.n_rows;
-  if (m.data) {
-    multiply_panels(run, task, m, acts, begin, end, p.out, width);
-  } else {
-    uint8_t* panel = task.panels + thread * task.panel_bytes;
-    for (uint32_t i = begin; i < end; ++i) {
-      const uint32_t row = i * kPanelRows;
-      run.pack.pack(m.format, p.weights->rows, m.n_rows, m.n_cols, i, 1, panel);
-      multiply_panels(run, task, {m.format, std::min(kPanelRows, m.n_rows - row), m.n_cols, panel}, acts, 0, 1,
-                      p.out + row, width);
-    }
-  }
+  if (m.data)
+    multiply_panels(run, task, m, acts, n, begin, end, p.out, width);
+  else
+    for (uint32_t i = begin; i < end; ++i)
+      multiply_panels(run, task, packed_panel(run, task, *p.weights, i, thread), acts, n, 0, 1, p.out + i * kPanelRows,
+                      width);
   if (!p.bias) return;
   const uint32_t first = begin * kPanelRows, last = std::min(end * kPanelRows, width);
   for (uint32_t r = 0; r < n; ++r) {
@@ -96,20 +99,55 @@ void run_products(const Run& run, const Task& task, uint32_t thread) {
   }
 }
 
-// act(gate) * up: a claim computes the same rows of both matrices, then joins them.
+namespace {
+
+constexpr uint32_t kGluTokens = 64;         // of a block: gate and up of it are joined while they are in L2
+constexpr uint64_t kGluPanels = 256 << 10;  // bytes of panels of either matrix that stay there meanwhile
+static_assert(kGluTokens % kTileTokens == 0);
+
+uint32_t glu_panels(uint64_t panel_bytes) {
+  return uint32_t(std::max<uint64_t>(1, kGluPanels / std::max<uint64_t>(1, panel_bytes)));
+}
+
+// The prepared activations from a row on that begins a tile.
+Prepared from_row(const Prepared& acts, uint32_t row, uint32_t n_cols) {
+  return {acts.q8 + uint64_t(row) * (n_cols / kGroup), acts.f32 + uint64_t(row) * n_cols,
+          acts.bf16 + uint64_t(row) * ((uint64_t(n_cols) + 1) / 2)};
+}
+
+}  // namespace
+
+// act(gate) * up, some panels and rows at a time, so that neither result goes to memory before they are joined.
 void run_glu(const Run& run, const Task& task, uint32_t thread) {
   const Prepared acts = prepared(run, task);
   const Product &gate = task.products[0], &up = task.products[1];
-  const uint32_t panels = n_panels(gate.weights->packed.n_rows), width = gate.weights->packed.n_rows,
-                 n = run.count(task.rows);
+  const PackedMatrix &g = gate.weights->packed, &u = up.weights->packed;
+  const uint32_t panels = n_panels(g.n_rows), width = g.n_rows, n = run.count(task.rows);
+  const bool mapped = !g.data;  // then a panel is packed once for all rows
+  const uint32_t step = mapped ? 1 : glu_panels(task.panel_bytes), block = mapped ? n : kGluTokens;
+  float* tile = reinterpret_cast<float*>(task.up + thread * task.up_bytes);
   for (uint32_t c = run.pool.claim(); uint64_t(c) * gate.chunk_panels < panels; c = run.pool.claim()) {
-    const uint32_t begin = c * gate.chunk_panels, end = std::min(begin + gate.chunk_panels, panels);
-    multiply(run, task, gate, acts, begin, end, thread);
-    multiply(run, task, up, acts, begin, end, thread);
-    const uint32_t first = begin * kPanelRows, last = std::min(end * kPanelRows, width);
-    for (uint32_t r = 0; r < n; ++r) {
-      float* y = gate.out + uint64_t(r) * width + first;
-      task.activate(y, up.out + uint64_t(r) * width + first, y, last - first);
+    const uint32_t chunk_end = std::min((c + 1) * gate.chunk_panels, panels);
+    for (uint32_t begin = c * gate.chunk_panels; begin < chunk_end; begin += step) {
+      const uint32_t end = std::min(begin + step, chunk_end), first = begin * kPanelRows;
+      const uint32_t rows = std::min(end * kPanelRows, width) - first;
+      for (uint32_t row = 0; row < n; row += block) {
+        const uint32_t count = std::min(block, n - row);
+        const Prepared a = from_row(acts, row, g.n_cols);
+        float* y = gate.out + uint64_t(row) * width + first;
+        if (mapped) {
+          multiply_panels(run, task, packed_panel(run, task, *gate.weights, begin, thread), a, count, 0, 1, y, width);
+          multiply_panels(run, task, packed_panel(run, task, *up.weights, begin, thread), a, count, 0, 1, tile, rows);
+        } else {
+          const auto part = [&](const PackedMatrix& m) {
+            return PackedMatrix{m.format, rows, m.n_cols, m.data + begin * panel_bytes(m.format, m.n_cols)};
+          };
+          multiply_panels(run, task, part(g), a, count, 0, end - begin, y, width);
+          multiply_panels(run, task, part(u), a, count, 0, end - begin, tile, rows);
+        }
+        for (uint32_t r = 0; r < count; ++r)
+          task.activate(y + uint64_t(r) * width, tile + uint64_t(r) * rows, y + uint64_t(r) * width, rows);
+      }
     }
   }
 }
@@ -128,8 +166,11 @@ ProductsMemory products_memory(const Graph& graph, const Node& node, uint32_t n_
   for (size_t kind = 0; kind < 3; ++kind)
     if (use[kind]) memory.panels_at += prepared_bytes(Activations(kind), width, n_rows);
   memory.up_at = memory.panels_at + n_threads * memory.panel_bytes;
-  memory.bytes = memory.up_at;
-  if (node.op == Op::glu) memory.bytes += align_up(uint64_t(n_rows) * graph.value(node.outputs[0]).width * 4, 64);
+  if (node.op == Op::glu) {
+    const uint64_t resident = uint64_t(std::min(n_rows, kGluTokens)) * glu_panels(memory.panel_bytes);
+    memory.up_bytes = align_up(std::max<uint64_t>(resident, n_rows) * kPanelRows * 4, 64);
+  }
+  memory.bytes = memory.up_at + n_threads * memory.up_bytes;
   return memory;
 }
 
