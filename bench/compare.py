@@ -102,7 +102,13 @@ class Other:
         found = self.pattern.search(done.stdout) or self.pattern.search(done.stderr)
         if not found:
             raise Failed(f"{self.name}: its --pattern is not in what it printed: {done.stdout.strip()[-200:]}")
-        return float(found.group(1).replace(",", ""))
+        try:
+            speed = float(found.group(1).replace(",", ""))
+        except ValueError:
+            speed = 0
+        if not speed > 0:
+            raise Failed(f"{self.name}: '{found.group(1)}' is no speed")
+        return speed
 
 
 def named(text, number):
@@ -144,7 +150,10 @@ def arguments():
         parser.error(f"{len(options.pattern)} --pattern for {len(options.other)} --other: wanted one, or one for each")
     if not options.peer and not options.other:
         parser.error("nobody to compare with: --peer or --other")
-    engines = [Bench("argent", [options.argent, *shlex.split(options.argent_flags)], is_argent=True)]
+    try:
+        engines = [Bench("argent", [options.argent, *shlex.split(options.argent_flags)], is_argent=True)]
+    except ValueError as error:
+        raise Failed(f"--argent-flags {options.argent_flags}: {error}")
     for i, text in enumerate(options.peer):
         name, command = named(text, i + 1)
         engines.append(Bench(name, shlex.split(command)))

@@ -58,6 +58,11 @@ int run(int argc, char** argv) {
   app.add_flag("--json", options.json,
                "JSON lines: the machine and its peaks, first and every few seconds, and each case");
   CLI11_PARSE(app, argc, argv);
+  if (filter.size() > 1000) return fmt::print(stderr, "--filter: longer than 1000 characters\n"), 2;
+  if (threads > usable_threads()) {
+    fmt::print(stderr, "{} threads were asked for, {} can run at once here\n", threads, usable_threads());
+    threads = usable_threads();
+  }
   if (!filter.empty()) try {
       options.filter = std::regex(filter);
     } catch (const std::regex_error&) {

@@ -1,6 +1,9 @@
 #include "base/system_memory.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -35,6 +38,18 @@ uint64_t left_of(const CgroupFolder& folder) {
   return limit > held ? limit - held : 1;  // not 0, which means that nobody knows
 }
 
+// What a limit of this process leaves, beside what /proc says is used of it.
+uint64_t left_of_limit(__rlimit_resource which, std::string_view used_key) {
+  rlimit limit{};
+  if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+  std::ifstream in("/proc/self/status");
+  std::string line;
+  uint64_t used = 0;
+  while (std::getline(in, line))
+    if (line.starts_with(used_key)) used = std::strtoull(line.c_str() + used_key.size(), nullptr, 10) * 1024;
+  return limit.rlim_cur > used ? limit.rlim_cur - used : 1;
+}
+
 }  // namespace
 
 uint64_t available_memory() {
@@ -43,6 +58,7 @@ uint64_t available_memory() {
   uint64_t kib = 0, available = 0;
   while (in >> key >> kib && std::getline(in, unit))
     if (key == "MemAvailable:") available = kib * 1024;
+  available = std::min({available, left_of_limit(RLIMIT_AS, "VmSize:"), left_of_limit(RLIMIT_DATA, "VmData:")});
   for (const CgroupFolder& folder : cgroup_folders("memory")) available = std::min(available, left_of(folder));
   return available;
 }

@@ -162,7 +162,8 @@ void ThreadPool::wait_change(const std::atomic<uint32_t>& value, uint32_t old) c
 void ThreadPool::release(uint32_t phase) {
   arrived_.store(0, std::memory_order_relaxed);
   next_.store(0, std::memory_order_relaxed);
-  phase_.store(phase + 1, std::memory_order_release);
+  // Sequentially consistent: notify_all() must not look for waiters before the store is seen (libstdc++ has no fence).
+  phase_.store(phase + 1, std::memory_order_seq_cst);
   if (n_threads_ > 1) phase_.notify_all();
 }
 

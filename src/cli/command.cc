@@ -133,9 +133,9 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const s
   if (adjust) adjust(engine_options);
   ARGENT_LET(std::unique_ptr<Engine> engine, Engine::open(path, engine_options));
   if (!load) return engine;
-  if (engine->memory().weights == WeightStorage::mapped && !engine_options.weights && engine_options.device == "cpu")
-    to_stderr("argent: weights are used where they lie in the file, which is slower: a copy of {:.2f} GB does not fit into the {:.2f} GB that are free\n",
-              engine->memory().file_bytes / 1e9, engine->memory().free_bytes / 1e9);
+  if (engine->memory().resident_total_bytes && engine->memory().fits())
+    to_stderr("argent: weights are used where they lie in the file, which is slower: with a copy of them {:.2f} GB are wanted, {:.2f} GB are free\n",
+              engine->memory().resident_total_bytes / 1e9, engine->memory().free_bytes / 1e9);
   const bool show = stderr_is_terminal() && engine->memory().weights_bytes > (512u << 20);
   const Status status = engine->load([&](const Progress& p) {
     if (show) to_stderr("\r{}: {:.1f} of {:.1f} GB", p.what, p.done / 1e9, p.total / 1e9), std::fflush(stderr);
@@ -144,6 +144,11 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const s
   if (show) to_stderr("\r\033[K");
   if (!status) return status.error();
   return engine;
+}
+
+Status not_the_model(std::string_view option, const std::string& path, const Engine& engine) {
+  if (!engine.file().is_shard(path)) return {};
+  return fail(Code::invalid, "{} {}: that is the model; it would be overwritten", option, path);
 }
 
 CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer, std::function<Status()> run) {

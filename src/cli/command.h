@@ -54,6 +54,9 @@ struct SamplingOptions {
 // Opens the model and, when `load`, brings it to the device, with progress on stderr when that is a terminal.
 Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const std::function<void(EngineOptions&)>& adjust = {}, bool load = true);
 
+// invalid: `path`, which an option names as the place to write, is the model or one of its shards.
+Status not_the_model(std::string_view option, const std::string& path, const Engine& engine);
+
 // Adds a command: `run` is called when it was chosen; its error becomes one line on stderr and the exit code. An error
 // without a message has been told already, or has nobody to tell it to.
 CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer, std::function<Status()> run);

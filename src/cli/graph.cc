@@ -56,6 +56,7 @@ Status GraphCommand::run() {
   std::string text = dump(plan, dump_format, {n_tokens, n_outputs, n_kv, options.backend.kv_k, options.backend.kv_v});
   if (!text.ends_with('\n')) text += '\n';
   if (out.empty() || out == "-") return write_stdout(text);
+  ARGENT_TRY(not_the_model("--out", out, *engine));
   std::ofstream file(out, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();

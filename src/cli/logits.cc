@@ -71,11 +71,12 @@ Status run(Options& o) {
                for (uint32_t p : passes) e.budget.max_tokens = std::max(e.budget.max_tokens, std::min(p, uint32_t(tokens.size())));
                if (o.all) e.budget.max_outputs = passes.empty() ? 64 : e.budget.max_tokens;
              }));
-  OutFile out(o.out);
+  ARGENT_TRY(not_the_model("--out", o.out, *engine));
   const SequenceId id = engine->open_sequence();
   engine->set_all_logits(id, o.all);
   ARGENT_LET(const uint32_t reused, engine->set_tokens(id, tokens));
   (void)reused;
+  OutFile out(o.out);
   Status status;
   for (;;) {
     ARGENT_LET(const bool more, engine->step([&](const StepOutput& row) {

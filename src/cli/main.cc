@@ -34,6 +34,13 @@ void spell_out(int argc, char** argv) {
     if (const std::string_view word = argv[i]; word == "-ctk" || word == "-ctv") argv[i] = word == "-ctk" ? k : v;
 }
 
+// What reading a mapping does when its file has become shorter or its disk fails. Nothing else can be told from here.
+void on_bus_error(int) {
+  static constexpr char text[] = "argent: a file in use was cut short, or cannot be read\n";
+  if (::write(STDERR_FILENO, text, sizeof text - 1) < 0) ::_exit(5);
+  ::_exit(5);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -50,6 +57,8 @@ int main(int argc, char** argv) {
       "Answers go to stdout, everything else to stderr. Exit codes: 0 done, 2 wrong input or flag, 3 not supported,\n"
       "4 not found, 5 reading or writing failed, 6 does not fit in memory, 70 a fault of argent, 130 stopped.\n\n" +
       switch_help);
+  std::signal(SIGBUS, on_bus_error);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write too
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the write
   cli::watch_interrupt();
   cli::add_ask(app);

@@ -202,7 +202,10 @@ Profiler::~Profiler() {
 Status Profiler::start(Engine& engine, const ProfileOptions& options) {
   if (!options.on()) return {};
   options_ = options;
-  if (!options.trace.empty()) ARGENT_TRY(trace_.open(options.trace));
+  if (!options.trace.empty()) {
+    ARGENT_TRY(not_the_model("--profile-trace", options.trace, engine));
+    ARGENT_TRY(trace_.open(options.trace));
+  }
   engine_ = &engine;
   peaks_ = engine.backend().measure_peaks();
   engine.set_profile([this](const ProfiledStep& step) {

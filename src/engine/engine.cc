@@ -8,9 +8,7 @@
 namespace argent {
 namespace {
 
-constexpr uint32_t kDefaultContext = 8192;
-// Headroom for what is not in the plan: tokenizer, stacks, the file's pages that are read row by row.
-constexpr uint64_t kReserve = 64ull << 20;
+constexpr uint32_t kDefaultContext = 8192, kLeastContext = 2048;
 // Sizes below it can be added to those of weights and arena.
 constexpr uint64_t kMaxKvBytes = 1ull << 62;
 
@@ -65,7 +63,9 @@ Status Engine::settle_memory() {
   memory_.workspace_bytes = need_.arena_bytes;
 
   ARGENT_TRY(settle_kv());
-  if (options_.weights || memory_.fits() || !caps.mapped_weights) return {};
+  const bool roomy = options_.n_ctx || n_ctx_ >= std::min(model_.n_ctx_train, kLeastContext);
+  if (options_.weights || !resident || (memory_.fits() && roomy) || !caps.mapped_weights) return {};
+  memory_.resident_total_bytes = memory_.total_bytes();
   memory_.weights = WeightStorage::mapped;
   memory_.weights_bytes = 0;
   return settle_kv();
@@ -99,9 +99,7 @@ Status Engine::settle_kv() {
                     options_.n_sequences, n_ctx_, layout.layers.size());
       memory_.kv_bytes = *sum;
     }
-    if (options_.n_ctx || n_ctx_ <= 512 || memory_.free_bytes == 0 ||
-        memory_.total_bytes() + kReserve <= memory_.free_bytes)
-      break;
+    if (options_.n_ctx || n_ctx_ <= 512 || memory_.free_bytes == 0 || memory_.fits()) break;
     n_ctx_ = std::max(512u, n_ctx_ / 2);
   }
   for (size_t g = 0; g < layout.windows.size(); ++g)

@@ -22,7 +22,9 @@ struct EngineOptions {
   uint32_t n_ctx = 0;        // positions of one sequence; 0: the model's, at most 8,192, less when memory is short
   uint32_t n_sequences = 1;  // sequences of n_ctx positions that the KV pool holds at once
   Budget budget;
-  std::optional<WeightStorage> weights;  // none: resident where that fits into free memory, else mapped
+  // None: resident where that fits into free memory with room for 2,048 positions (or as many as are asked for, or as
+  // the model knows), else mapped.
+  std::optional<WeightStorage> weights;
   bool fuse = true;
   bool prefix_cache = true;
   std::vector<uint32_t> passes;  // sizes of a sequence's passes, the last repeating; empty: as the budget allows
@@ -33,11 +35,14 @@ struct MemoryReport {
   uint64_t weights_bytes = 0;  // resident on the device; 0 where they stay in the file's mapping
   uint64_t file_bytes = 0;     // of the tensors in the file
   WeightStorage weights = WeightStorage::resident;
+  uint64_t resident_total_bytes = 0;  // where weights are mapped because a copy does not fit: what that would take
   uint64_t kv_bytes = 0;
   uint64_t workspace_bytes = 0;  // the arena of the largest plan
   uint64_t free_bytes = 0;       // before loading; 0: unknown
   uint64_t total_bytes() const { return weights_bytes + kv_bytes + workspace_bytes; }
-  bool fits() const { return free_bytes == 0 || total_bytes() <= free_bytes; }
+  // Headroom for what is not in the plan: tokenizer, stacks, code.
+  static constexpr uint64_t kReserve = 64ull << 20;
+  bool fits() const { return free_bytes == 0 || total_bytes() + kReserve <= free_bytes; }
 };
 
 struct EngineCounters {

@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "gguf/gguf.h"
 #include "gguf/parser.h"
@@ -178,9 +179,18 @@ std::optional<ShardName> ShardName::parse(std::string_view path) {
   return name;
 }
 
+bool File::is_shard(const std::string& path) const {
+  std::error_code ignored;
+  return std::any_of(shards_.begin(), shards_.end(),
+                     [&](const Shard& shard) { return std::filesystem::equivalent(path, shard.path, ignored); });
+}
+
 void File::drop_tensor_data() {
   for (Tensor& tensor : tensors_) tensor.data = nullptr;
-  for (size_t i = 0; i < maps_.size(); ++i) maps_[i].drop_from(size_t(shards_[i].data_offset));
+  for (size_t i = 0; i < maps_.size(); ++i) {
+    maps_[i].drop_from(size_t(shards_[i].data_offset));
+    shards_[i].bytes = maps_[i].bytes();
+  }
 }
 
 }  // namespace argent::gguf

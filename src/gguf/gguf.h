@@ -86,6 +86,9 @@ class File {
   uint32_t alignment() const { return shards_.front().alignment; }
   std::span<const Shard> shards() const { return shards_; }  // at least one, in order
 
+  // Whether `path` leads to one of the shards, by whatever name. Writing there would destroy the model.
+  bool is_shard(const std::string& path) const;
+
   // Gives up the mapping of the tensors' data, once it lies elsewhere: their `data` is null from then on.
   void drop_tensor_data();
 

@@ -56,6 +56,43 @@ class Weights(unittest.TestCase):
         self.assertIn("reference cannot keep weights in a copy of its own", other.err)
 
 
+class Outputs(unittest.TestCase):
+    def test_the_model_is_never_overwritten(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, link = os.path.join(folder, "m.gguf"), os.path.join(folder, "link")
+            subprocess.run(["cp", harness.model(SMOL), model], check=True)
+            os.symlink(model, link)
+            size = os.path.getsize(model)
+            for args in [["logits", model, "--tokens", "1,2", "--out"], ["graph", model, "-o"],
+                         ["bench", model, "-p", "4", "-n", "0", "-r", "1", "--profile-trace"]]:
+                for target in [model, link]:
+                    run = Run(*args, target)
+                    self.assertEqual((run.rc, run.err.count("\n"), os.path.getsize(model)), (2, 1, size), run.err)
+                    self.assertIn("that is the model", run.err)
+            kept = os.path.join(folder, "kept")
+            with open(kept, "w") as file:
+                file.write("precious")
+            self.assertEqual(Run("logits", model, "--tokens", "99999999", "--out", kept).rc, 2)
+            self.assertEqual(os.path.getsize(kept), 8)
+
+    def test_a_mapped_file_that_is_cut_short(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = os.path.join(folder, "m.gguf")
+            subprocess.run(["cp", harness.model(SMOL), model], check=True)
+            process = subprocess.Popen([harness.BINARY, "complete", model, "Once upon a time", "--ignore-end", "-n", "500", "--weights", "mapped"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+            process.stdout.read(1)
+            os.truncate(model, 1000)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, err), (5, b"argent: a file in use was cut short, or cannot be read\n"))
+
+    def test_limits_of_the_process(self):
+        run = subprocess.run(["bash", "-c", f"ulimit -v 330000; exec {harness.BINARY} complete {SMOL} 'The capital' -n 2 --temp 0 -t 2"],
+                             capture_output=True, text=True, env=environment())
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stderr, r"argent: weights are used where they lie in the file, .* ([\d.]+) GB are wanted, [\d.]+ GB are free\n")
+
+
 class Threads(unittest.TestCase):
     def test_no_more_than_can_run_at_once(self):
         usable = len(os.sched_getaffinity(0))
