@@ -60,6 +60,13 @@ void MappedFile::drop_from(size_t from) {
 
 void read_ahead(const uint8_t* data, size_t size) {
   const uintptr_t page = uintptr_t(::sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uintptr_t>(data) / page * page;
+  // Asking costs 2 ms for 128 MiB that are in memory already (a tenth of the time to read them), so some pages are
+  // looked at first.
+  constexpr uintptr_t kSamples = 32;
+  unsigned char in_memory = 1;
+  for (uintptr_t i = 0; i < kSamples && in_memory & 1; ++i)
+    if (::mincore(reinterpret_cast<void*>((begin + size / kSamples * i) / page * page), 1, &in_memory) != 0) break;
+  if (in_memory & 1) return;
   ::madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(data) + size - begin, MADV_WILLNEED);
 }
 

@@ -225,6 +225,8 @@ std::string json_report(Engine& engine, const Options& o, const std::vector<Test
                     {"model", engine.file().path()},
                     {"backend", engine.backend().caps().description},
                     {"n_threads", o.n_threads},
+                    {"weights", engine.memory().weights == WeightStorage::resident ? "resident" : "mapped"},
+                    {"load_seconds", double(engine.counters().load_nanoseconds) * 1e-9},
                     {"cache_type", o.cache_type},
                     {"n_prompt", t.n_prompt},
                     {"n_gen", t.n_gen},
