@@ -12,10 +12,17 @@
 namespace argent::cpu {
 namespace {
 
-constexpr uint64_t kChunkBytes =
-    4 << 20;  // of panels that a thread claims: two threads in one huge page would both clear it
-constexpr uint64_t kPieceBytes = 160 << 10;  // of panels that are packed at once
-constexpr uint64_t kAheadBytes = 64 << 20;   // of the file that the system is asked for before they are read
+// Of panels that a thread claims: two threads in one fresh huge page would both clear it.
+constexpr uint64_t kChunkBytes = 4 << 20;
+// Of panels that are packed at once, which with their rows stay in L2.
+constexpr uint64_t kPieceBytes = 160 << 10;
+// Of the file that the system is asked for before they are read.
+constexpr uint64_t kAheadBytes = 64 << 20;
+
+// Panels of a matrix that make up `bytes`, at least one.
+uint32_t panels_of(const PackedMatrix& m, uint64_t bytes) {
+  return uint32_t(std::max<uint64_t>(1, bytes / std::max<uint64_t>(1, panel_bytes(m.format, m.n_cols))));
+}
 
 struct Chunk {
   uint32_t job, first_panel, count;
@@ -45,19 +52,23 @@ Status pack_weights(std::vector<PackJob> jobs, uint8_t* out, uint64_t total, con
   std::sort(jobs.begin(), jobs.end(),
             [](const PackJob& a, const PackJob& b) { return a.matrix->rows < b.matrix->rows; });
   std::vector<Chunk> chunks;
+  uint64_t rows_bytes = 0, packed_bytes = 0;  // of the largest piece
   for (uint32_t j = 0; j < jobs.size(); ++j) {
     const PackedMatrix& m = jobs[j].matrix->packed;
     const uint32_t panels = n_panels(m.n_rows);
-    const uint32_t each =
-        uint32_t(std::max<uint64_t>(1, kChunkBytes / std::max<uint64_t>(1, panel_bytes(m.format, m.n_cols))));
+    const uint32_t each = panels_of(m, kChunkBytes), at_once = std::min(panels, panels_of(m, kPieceBytes));
+    rows_bytes = std::max(rows_bytes, at_once * kPanelRows * row_bytes(m.format, m.n_cols));
+    packed_bytes = std::max(packed_bytes, at_once * panel_bytes(m.format, m.n_cols));
     for (uint32_t first = 0; first < panels; first += std::min(each, panels - first))
       chunks.push_back({j, first, std::min(each, panels - first)});
   }
+  std::vector<uint8_t> pieces(pool.n_threads() * (rows_bytes + packed_bytes));
   std::atomic<uint64_t> done = 0;
   std::atomic<bool> stopped = false;
   pool.run([&](uint32_t thread) {
     uint64_t reported = 0;
-    std::vector<uint8_t> piece, packed;
+    uint8_t* rows = pieces.data() + thread * (rows_bytes + packed_bytes);
+    uint8_t* packed = rows + rows_bytes;
     for (uint32_t c = pool.claim(); c < chunks.size() && !stopped.load(std::memory_order_relaxed); c = pool.claim()) {
       const Chunk& chunk = chunks[c];
       const Matrix& from = *jobs[chunk.job].matrix;
@@ -76,14 +87,12 @@ Status pack_weights(std::vector<PackJob> jobs, uint8_t* out, uint64_t total, con
       // spares reading the lines that are written.
       for (uint32_t done_panels = 0; done_panels < chunk.count;) {
         const uint32_t first = chunk.first_panel + done_panels;
-        const uint32_t n = std::min(chunk.count - done_panels, uint32_t(std::max<uint64_t>(1, kPieceBytes / panel)));
+        const uint32_t n = std::min(chunk.count - done_panels, panels_of(m, kPieceBytes));
         const uint32_t row = first * kPanelRows, n_rows = std::min(n * kPanelRows, m.n_rows - row);
-        const uint64_t file_bytes = n_rows * row_bytes(m.format, m.n_cols);
-        piece.resize(std::max<size_t>(piece.size(), file_bytes));
-        packed.resize(std::max<size_t>(packed.size(), n * panel));
-        std::memcpy(piece.data(), from.rows + uint64_t(row) * row_bytes(m.format, m.n_cols), file_bytes);
-        kernels.pack(m.format, piece.data(), n_rows, m.n_cols, 0, n, packed.data());
-        stream(out + at + done_panels * panel, packed.data(), n * panel);
+        const uint64_t row_size = row_bytes(m.format, m.n_cols);
+        std::memcpy(rows, from.rows + row * row_size, n_rows * row_size);
+        kernels.pack(m.format, rows, n_rows, m.n_cols, 0, n, packed);
+        stream(out + at + done_panels * panel, packed, n * panel);
         done_panels += n;
       }
       const uint64_t so_far = done.fetch_add(chunk.count * panel, std::memory_order_relaxed) + chunk.count * panel;
