@@ -102,7 +102,7 @@ void run_products(const Run& run, const Task& task, uint32_t thread) {
 namespace {
 
 constexpr uint32_t kGluTokens = 64;         // of a block: gate and up of it are joined while they are in L2
-constexpr uint64_t kGluPanels = 256 << 10;  // bytes of panels of either matrix that stay there meanwhile
+constexpr uint64_t kGluPanels = 128 << 10;  // bytes of panels of either matrix that stay there meanwhile
 static_assert(kGluTokens % kTileTokens == 0);
 
 uint32_t glu_panels(uint64_t panel_bytes) {
