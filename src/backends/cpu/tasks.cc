@@ -29,15 +29,6 @@ uint64_t sample_workspace(const Node& node, uint32_t n_rows, uint32_t n_threads)
 
 namespace {
 
-// Calls body(row) for the rows of this thread's share.
-template <class Body>
-void each_row(const Run& run, const Task& task, uint32_t thread, Body body) {
-  const ThreadPool::Range rows = run.share(task.rows, thread);
-  for (uint32_t r = rows.begin; r < rows.end; ++r) body(r);
-}
-
-float* row(float* base, uint64_t r, uint32_t width) { return base + r * width; }
-
 void run_embed(const Run& run, const Task& task, uint32_t thread) {
   const PackedMatrix& table = task.table->packed;
   const uint64_t bytes = row_bytes(table.format, table.n_cols);

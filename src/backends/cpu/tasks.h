@@ -97,6 +97,15 @@ struct Run {
   }
 };
 
+// Calls body(row) for the rows of this thread's share.
+template <class Body>
+void each_row(const Run& run, const Task& task, uint32_t thread, Body body) {
+  const ThreadPool::Range rows = run.share(task.rows, thread);
+  for (uint32_t r = rows.begin; r < rows.end; ++r) body(r);
+}
+
+inline float* row(float* base, uint64_t r, uint32_t width) { return base + r * width; }
+
 // What tasks.cc needs from the backend to resolve a node.
 struct Resources {
   const std::vector<Matrix>& matrices;       // by value

@@ -13,14 +13,6 @@
 namespace argent::cpu {
 namespace {
 
-template <class Body>
-void each_row(const Run& run, const Task& task, uint32_t thread, Body body) {
-  const ThreadPool::Range rows = run.share(task.rows, thread);
-  for (uint32_t r = rows.begin; r < rows.end; ++r) body(r);
-}
-
-float* row(float* base, uint64_t r, uint32_t width) { return base + r * width; }
-
 sample::Candidates candidates(float* base, uint32_t r, uint32_t n_vocab) {
   return sample::Candidates(reinterpret_cast<uint8_t*>(base) + uint64_t(r) * sample::candidates_bytes(n_vocab));
 }
