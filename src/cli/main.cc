@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <iostream>
 
@@ -35,7 +36,10 @@ void spell_out(int argc, char** argv) {
 }
 
 // What reading a mapping does when its file has become shorter or its disk fails. Nothing else can be told from here.
+// Several threads may come here at once; one tells.
 void on_bus_error(int) {
+  static std::atomic_flag told;
+  while (told.test_and_set()) ::pause();
   static constexpr char text[] = "argent: a file in use was cut short, or cannot be read\n";
   if (::write(STDERR_FILENO, text, sizeof text - 1) < 0) ::_exit(5);
   ::_exit(5);

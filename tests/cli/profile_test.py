@@ -50,8 +50,9 @@ class Profile(unittest.TestCase):
     def test_tables(self):
         run = Run(*ASK, "--profile", "-q")
         for part in ["prefill: 1 step", "decode: 3 steps, 3 tokens", "% of peak", "layers 0-29", "min (layer", "slowest: layer",
-                     "outside\n  matmul", "Each op ended with a barrier", "GB/s)", "int8"]:
+                     "Each op ended with a barrier", "GB/s)", "int8"]:
             self.assertIn(part, run.err)
+        self.assertRegex(run.err, r"\noutside\n(  .*\n)*  matmul ")  # the head; what is slowest differs from run to run
         self.assertNotRegex(run.err, r"\nlayer 17 ")
         layers = Run(*ASK, "--profile-layers", "-q").err
         for layer in range(30):
