@@ -27,6 +27,8 @@ struct Q8Products {
   static constexpr int kMaxTokens = kMaxTokensQ8;
   template <int T>
   static constexpr int kSlices = kSlicesQ8;
+  template <Format F>
+  static constexpr int kPairTokens = kPanelPairs&& kPlainCodes<F> ? 6 : 0;
   static constexpr uint32_t steps(uint32_t n_cols) { return n_cols / kGroup; }
 
   template <Format F, int T, int S>
@@ -85,11 +87,33 @@ struct Q8Products {
       }
     }
   }
+
+  template <Format F, int T>
+  KERNEL_FN static void pair_sums(const uint8_t* panels, uint64_t panel_bytes, const QuantGroup* acts, uint32_t stride,
+                                  uint32_t n_cols, F32 (&out)[2][T]) {
+    using W = Weights<F>;
+    static_assert(W::kGroups == 1 && !W::kHalves && !W::kMins);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) out[0][t] = out[1][t] = set_f32(0.0f);
+    for (uint32_t group = 0; group < steps(n_cols); ++group, panels += W::kBytes, acts += stride) {
+      I32 sum[2][T];
+      dot_panels<W::kZero, T>(panels, panel_bytes, acts, sum);
+#pragma GCC unroll 2
+      for (int s = 0; s < 2; ++s) {
+        F32 scale;
+        W(panels + s * panel_bytes, 0).scales(0, &scale, nullptr);
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) out[s][t] = fma(mul(to_f32(sum[s][t]), scale), set_f32(acts[t].scale), out[s][t]);
+      }
+    }
+  }
 };
 
 struct F32Products {
   using Element = float;
   static constexpr int kMaxTokens = kMaxTokensF32;
+  template <Format F>
+  static constexpr int kPairTokens = 0;
   template <int T>
   static constexpr int kSlices = kFloatSlices<T>;
   static constexpr uint32_t steps(uint32_t n_cols) { return n_cols; }

@@ -32,6 +32,8 @@ SIMD_FN F32 dot_pairs(F32 sum, I32 w, I32 x) {
 struct Bf16Products {
   using Element = BrainPair;
   static constexpr int kMaxTokens = kMaxTokensF32;
+  template <Format F>
+  static constexpr int kPairTokens = 0;
   template <int T>
   static constexpr int kSlices = kFloatSlices<T>;
   static constexpr uint32_t steps(uint32_t n_cols) { return n_cols / 2 + n_cols % 2; }

@@ -3,6 +3,8 @@
 //   kMaxTokens, kSlices<T>  tokens, and slices (kLanes rows) of a panel with T tokens, that it takes at once
 //   sums<F, T, S>(panel, lane, acts, stride, n_cols, out)   out[s][t]: S slices from row `lane` of the panel on times T
 //       tokens of a tile, whose steps along K are `stride` elements apart
+//   kPairTokens<F>          tokens at once of two whole panels, where that is faster; else 0
+//   pair_sums<F, T>(panels, panel_bytes, acts, stride, n_cols, out)   of two panels on AVX-512, a slice each
 #pragma once
 
 #include "backends/cpu/matmul_weights-inl.h"
@@ -30,15 +32,19 @@ SIMD_FN void prefetch(const uint8_t* p, int bytes) {
 template <int T>
 constexpr int kFloatSlices = T == 1 && kSlices == 2 ? 2 : 1;
 
-// One panel times T tokens: rows of `out` from the panel's first, n_rows (1 to 16) of them.
-template <class K, Format F, int T>
-__attribute__((noinline)) KERNEL_UNSANITIZED void multiply_panel(const uint8_t* panel, const typename K::Element* acts,
-                                                                 uint32_t stride, uint32_t n_cols, int n_rows,
-                                                                 float* out, uint64_t out_stride) {
-  constexpr int S = K::template kSlices<T>;
+// One panel or two times T tokens: rows of `out` from the first panel's first, n_rows (1 to 16 each) of them.
+template <class K, Format F, int T, int P>
+__attribute__((noinline)) KERNEL_UNSANITIZED void multiply_panels(const uint8_t* panels,
+                                                                  const typename K::Element* acts, uint32_t stride,
+                                                                  uint32_t n_cols, int n_rows, float* out,
+                                                                  uint64_t out_stride) {
+  constexpr int S = P == 2 ? 2 : K::template kSlices<T>;
   for (int lane = 0; lane < n_rows; lane += S * kLanes) {
     F32 sums[S][T];
-    K::template sums<F, T, S>(panel, lane, acts, stride, n_cols, sums);
+    if constexpr (P == 2)
+      K::template pair_sums<F, T>(panels, panel_size<F>(n_cols), acts, stride, n_cols, sums);
+    else
+      K::template sums<F, T, S>(panels, lane, acts, stride, n_cols, sums);
 #pragma GCC unroll 4
     for (int s = 0; s < S; ++s) {
       const int rows = n_rows - lane - s * kLanes;
@@ -49,24 +55,26 @@ __attribute__((noinline)) KERNEL_UNSANITIZED void multiply_panel(const uint8_t* 
   }
 }
 
-// How many of the n tokens that are left the next kernel takes: all if it can; 9 to 15 as two like parts.
+// How many of the n tokens that are left the next kernel takes: all if it can, else of like parts.
 template <int kMax>
 SIMD_FN constexpr int tokens_at_once(int n) {
-  if (n >= kMax) return kMax;
-  return n > 8 ? (n + 1) / 2 : n;
+  if (n >= kMax && kTileTokens % kMax == 0) return kMax;
+  const int most = kMax < 8 ? kMax : 8, parts = (n + most - 1) / most;
+  return (n + parts - 1) / parts;
 }
 
-template <class K, Format F>
-void multiply_tile(const uint8_t* panel, const typename K::Element* acts, uint32_t tile_tokens, uint32_t n_cols,
+template <class K, Format F, int P>
+void multiply_tile(const uint8_t* panels, const typename K::Element* acts, uint32_t tile_tokens, uint32_t n_cols,
                    int n_rows, float* out, uint64_t out_stride) {
+  constexpr int kMax = P == 2 ? K::template kPairTokens<F> : K::kMaxTokens;
   for (int first = 0; first < int(tile_tokens);) {
-    const int n = tokens_at_once<K::kMaxTokens>(int(tile_tokens) - first);
+    const int n = tokens_at_once<kMax>(int(tile_tokens) - first);
     const typename K::Element* a = acts + first;
     float* o = out + first * out_stride;
     switch (n) {
-#define CASE(T)                                                                                                      \
-  case T:                                                                                                            \
-    if constexpr (T <= K::kMaxTokens) multiply_panel<K, F, T>(panel, a, tile_tokens, n_cols, n_rows, o, out_stride); \
+#define CASE(T)                                                                                                  \
+  case T:                                                                                                        \
+    if constexpr (T <= kMax) multiply_panels<K, F, T, P>(panels, a, tile_tokens, n_cols, n_rows, o, out_stride); \
     break;
       CASE(1)
       CASE(2)
@@ -90,15 +98,27 @@ void multiply(const PackedMatrix& weights, uint32_t panel_begin, uint32_t panel_
   const uint64_t panel_bytes = panel_size<F>(n_cols), width = K::steps(n_cols);
   uint64_t at_once = panel_bytes ? kPanelsBytes / panel_bytes : 1;
   if (at_once == 0) at_once = 1;
+  if (K::template kPairTokens<F> && at_once > 1) at_once -= at_once % 2;
   for (uint64_t begin = panel_begin; begin < panel_end; begin += at_once) {
     const uint64_t end = begin + at_once < panel_end ? begin + at_once : panel_end;
     for (uint32_t token = 0; token < n_tokens; token += kTileTokens) {
       const uint32_t tile_tokens = n_tokens - token < kTileTokens ? n_tokens - token : kTileTokens;
-      for (uint64_t panel = begin; panel < end; ++panel) {
+      for (uint64_t panel = begin, count; panel < end; panel += count) {
         const uint64_t row = panel * kPanelRows;
-        const int n_rows = weights.n_rows - row < kPanelRows ? int(weights.n_rows - row) : int(kPanelRows);
-        multiply_tile<K, F>(weights.data + panel * panel_bytes, acts + token * width, tile_tokens, n_cols, n_rows,
-                            out + token * out_stride + row, out_stride);
+        // The first tile reads panels from memory, for which two streams are too many (16 tokens: 0.65 of the speed).
+        count = token > 0 && end - panel > 1 && K::template kPairTokens<F> ? 2 : 1;
+        const uint64_t most = count * kPanelRows, left = weights.n_rows - row;
+        const int n_rows = int(left < most ? left : most);
+        const uint8_t* at = weights.data + panel * panel_bytes;
+        const typename K::Element* a = acts + token * width;
+        float* o = out + token * out_stride + row;
+        if constexpr (K::template kPairTokens<F>) {
+          if (count == 2) {
+            multiply_tile<K, F, 2>(at, a, tile_tokens, n_cols, n_rows, o, out_stride);
+            continue;
+          }
+        }
+        multiply_tile<K, F, 1>(at, a, tile_tokens, n_cols, n_rows, o, out_stride);
       }
     }
   }

@@ -258,6 +258,10 @@ struct Weights<Format::iq4_xs> {
   KERNEL_FN void scales(int j, F32* s, F32*) const { s[0] = mul(d, to_f32(load_i8(p + 32 + 16 * j + lane))); }
 };
 
+// Whether columns 4i to 4i+3 of a group's rows are the panel's bytes from 64i on, with nothing to unpack.
+template <Format F>
+constexpr bool kPlainCodes = F == Format::q8_0;
+
 // Floats, no quants: column 0 or 1 of the pair of columns at p, 2 * kColumnBytes long.
 template <>
 struct Weights<Format::f32> {

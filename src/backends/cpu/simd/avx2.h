@@ -8,6 +8,7 @@ inline constexpr int kLanes = 8;
 // 16 registers: 8 integer sums, the vector of quants of both slices, an activation, temporaries; sums of floats stay in
 // memory. An activation's broadcast serves both slices: with one slice, loads are the limit.
 inline constexpr int kSlicesQ8 = 2, kDotTokens = 4, kMaxTokensQ8 = 4;
+inline constexpr bool kPanelPairs = false;
 inline constexpr int kMaxTokensF32 = 4;
 using F32 = __m256;
 using I32 = __m256i;

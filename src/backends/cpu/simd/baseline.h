@@ -6,6 +6,7 @@ namespace {
 
 inline constexpr int kLanes = 4;
 inline constexpr int kSlicesQ8 = 1, kDotTokens = 1, kMaxTokensQ8 = 4;
+inline constexpr bool kPanelPairs = false;
 inline constexpr int kMaxTokensF32 = 4;
 using F32 = __m128;
 using I32 = __m128i;

@@ -69,6 +69,11 @@ SIMD_FN I32 shift(I32 a, int left) {
   return left >= 0 ? I32(u << left) : I32(u >> -left);
 }
 
+// dot() of eight vectors that lie as they are in two panels, p and p + panel_bytes: sum[panel][token] for T tokens.
+// Where a vector is a panel's 16 rows (kPanelPairs).
+template <int kZero, int T>
+SIMD_FN void dot_panels(const uint8_t* p, uint64_t panel_bytes, const QuantGroup* acts, I32 (&sum)[2][T]);
+
 // Where dot() starts: the zero point's share of the sum.
 template <int kZero, int kVectors>
 SIMD_FN I32 zero_point_sum(const QuantGroup& a, int first) {
