@@ -16,8 +16,11 @@ constexpr std::array<std::pair<std::string_view, Stage>, 6> kStages = {{{"built"
                                                                         {"planned", Stage::planned}}};
 constexpr std::array<std::pair<std::string_view, DumpFormat>, 3> kDumpFormats = {
     {{"text", DumpFormat::text}, {"json", DumpFormat::json}, {"dot", DumpFormat::dot}}};
-constexpr std::array<std::pair<std::string_view, Tail>, 3> kTails = {
-    {{"logits", Tail::logits}, {"greedy", Tail::greedy}, {"sample", Tail::sample}}};
+constexpr std::array<std::pair<std::string_view, Tail>, 5> kTails = {{{"logits", Tail::logits},
+                                                                      {"greedy", Tail::greedy},
+                                                                      {"sample", Tail::sample},
+                                                                      {"sample_logits", Tail::sample_logits},
+                                                                      {"hidden", Tail::hidden}}};
 
 template <class T, size_t N>
 Result<T> named(std::string_view flag, std::string_view name,
@@ -83,7 +86,8 @@ void add_graph(CLI::App& root) {
   command->model.add(*app, true);
   app->add_option("--stage", command->stage, "built, rows, placed, fused, aliased or planned")->capture_default_str();
   app->add_option("--format", command->format, "text, json or dot (--json is --format json)")->capture_default_str();
-  app->add_option("--tail", command->tail, "what becomes of the logits: logits, greedy or sample")
+  app->add_option("--tail", command->tail,
+                  "what becomes of the logits: logits, greedy, sample, sample_logits or hidden")
       ->capture_default_str();
   app->add_option("--tokens", command->n_tokens, "tokens of the step")
       ->check(CLI::Range(1u, 65536u))

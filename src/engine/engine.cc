@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <tuple>
 
 #include "base/checked.h"
 
@@ -55,7 +56,7 @@ Status Engine::settle_memory() {
   // The arena: the largest rung of each kind of plan.
   const uint32_t tokens = options_.budget.max_tokens, outputs = std::min(options_.budget.max_outputs, tokens);
   options_.budget.max_outputs = outputs;
-  for (Tail tail : {Tail::logits, Tail::sample})
+  for (Tail tail : {Tail::logits, Tail::sample, Tail::sample_logits, Tail::hidden})
     for (const PlanKey& key : {PlanKey{tokens, outputs, false, tail}, PlanKey{outputs, outputs, true, tail}}) {
       ARGENT_LET(const Plan plan, make(key, Stage::planned));
       need_.arena_bytes = std::max(need_.arena_bytes, plan.arena_bytes[0]);
@@ -85,7 +86,10 @@ Status Engine::settle_kv() {
     memory_.kv_bytes = 0;
     need_.group_blocks.clear();
     for (uint32_t window : layout.windows) {
-      const uint64_t blocks = uint64_t(kv::blocks_needed(kv_config_, window, n_ctx_)) * options_.n_sequences;
+      const uint64_t each = kv::blocks_needed(kv_config_, window, n_ctx_);
+      const uint64_t pool = (options_.pool_tokens + kKvBlockTokens - 1) / kKvBlockTokens;
+      const uint64_t blocks =
+          std::max(each, pool ? std::min(pool, each * options_.n_sequences) : each * options_.n_sequences);
       if (blocks > (1u << 30))
         return fail(Code::invalid, "{} sequences of {} positions: the KV pool would have {} blocks",
                     options_.n_sequences, n_ctx_, blocks);
@@ -159,6 +163,7 @@ SequenceId Engine::open_sequence() {
   sequences_[id] = {};
   sequences_[id].open = true;
   sequences_[id].arrival = ++arrivals_;
+  sequences_[id].served = counters_.steps;
   return id;
 }
 
@@ -173,7 +178,7 @@ uint32_t Engine::attach(Sequence& s) {
   if (s.has_kv) return cache_->length(s.kv);
   s.kv = cache_->open();
   s.has_kv = true;
-  if (s.all_logits) return 0;  // every row is asked for, so every row is computed
+  if (s.mode.all_rows) return 0;  // every row is asked for, so every row is computed
   const auto hit = cache_->adopt_prefix(s.kv, s.tokens);
   return hit ? hit->length : 0;
 }
@@ -191,9 +196,9 @@ Result<uint32_t> Engine::set_tokens(SequenceId id, std::span<const int32_t> toke
     const auto old = cache_->tokens(s.kv);
     const size_t most = std::min(old.size(), tokens.size() - 1);
     while (same < most && old[same] == tokens[same]) ++same;
-    if (s.all_logits) same = 0;
+    if (s.mode.all_rows) same = 0;
     ARGENT_LET(same, cache_->truncate(s.kv, same));
-    if (!s.all_logits &&
+    if (!s.mode.all_rows &&
         cache_->find_prefix(0, tokens).length > same) {  // the tree has more, as of another conversation
       cache_->close(s.kv, true);
       s.has_kv = false;
@@ -225,13 +230,18 @@ Status Engine::reserve(SequenceId id, uint32_t n) {
     Status status = cache_->reserve(s.kv, n);
     if (status || status.error().code != Code::out_of_memory) return status;
     Sequence* victim = nullptr;
+    // The greatest goes first: who waits for nothing, then the lowest priority, then the youngest.
     const auto rank = [&](const Sequence& other) {
-      return std::pair(!waits(other), waits(other) ? other.arrival : arrivals_ - other.arrival);
+      const bool idle = !waits(other);
+      return std::tuple(idle, -other.mode.priority, idle ? arrivals_ - other.arrival : other.arrival);
+    };
+    const auto may_go = [&](const Sequence& other) {
+      if (&other == &s || !other.has_kv) return false;
+      if (!waits(other) || other.mode.priority < s.mode.priority) return true;
+      return other.mode.priority == s.mode.priority && other.arrival > s.arrival;
     };
     for (Sequence& other : sequences_)
-      if (&other != &s && other.has_kv && (!waits(other) || other.arrival > s.arrival) &&
-          (!victim || rank(other) > rank(*victim)))
-        victim = &other;
+      if (may_go(other) && (!victim || rank(other) > rank(*victim))) victim = &other;
     if (!victim) return status;
     cache_->close(victim->kv, true);
     victim->has_kv = false;
@@ -239,20 +249,30 @@ Status Engine::reserve(SequenceId id, uint32_t n) {
   }
 }
 
-// What the next step is about, oldest first. A plan samples or hands out logits, and the oldest decides which.
-std::vector<SequenceId> Engine::waiting() const {
+// What the next step is about, oldest first. A plan samples, hands out logits or hands out states; kinds that wait take
+// turns.
+std::vector<SequenceId> Engine::waiting() {
+  const auto kind = [&](SequenceId id) {
+    const SequenceMode& mode = sequences_[id].mode;
+    return mode.sampling ? 0 : mode.hidden ? 2 : 1;
+  };
   std::vector<SequenceId> ids;
   for (SequenceId id = 0; id < sequences_.size(); ++id)
     if (waits(sequences_[id])) ids.push_back(id);
+  if (ids.empty()) return ids;
   std::sort(ids.begin(), ids.end(),
             [&](SequenceId a, SequenceId b) { return sequences_[a].arrival < sequences_[b].arrival; });
-  const bool sampling = !ids.empty() && sequences_[ids[0]].sampling.has_value();
-  std::erase_if(ids, [&](SequenceId id) { return sequences_[id].sampling.has_value() != sampling; });
+  int turn = kind(ids[0]);
+  for (SequenceId id : ids)
+    if (kind_served_[size_t(kind(id))] < kind_served_[size_t(turn)]) turn = kind(id);
+  kind_served_[size_t(turn)] = counters_.steps + 1;
+  std::erase_if(ids, [&](SequenceId id) { return kind(id) != turn; });
   return ids;
 }
 
 Want Engine::want(const Sequence& s) const {
-  Want want{uint32_t(s.tokens.size()) - computed(s), s.all_logits && !s.sampling, true};
+  Want want{uint32_t(s.tokens.size()) - computed(s), s.mode.all_rows && !s.mode.sampling, true, s.mode.priority,
+            counters_.steps - std::min(counters_.steps, s.served)};
   if (options_.passes.empty()) return want;
   const uint32_t size = options_.passes[std::min(s.n_passes, options_.passes.size() - 1)];
   want.last_row = size >= want.missing;
@@ -285,13 +305,16 @@ Result<std::vector<Pick>> Engine::pick(std::span<const SequenceId> ids) {
 // is committed.
 Tail Engine::fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks) {
   step_.clear();
-  const bool sampling = sequences_[ids[0]].sampling.has_value();
-  bool greedy = sampling;
+  const bool sampling = sequences_[ids[0]].mode.sampling.has_value();
+  bool all_greedy = sampling, with_logits = false, any_rules = false;
+  last_step_ = {};
   for (const Pick& pick : picks) {
     const Sequence& s = sequences_[ids[pick.index]];
     const uint32_t length = computed(s), first = uint32_t(step_.tokens.size());
     StepSequence part{
-        first, pick.n_tokens, length, ids[pick.index], {}, std::span(s.tokens).first(length + pick.n_tokens)};
+        first,          pick.n_tokens, length, ids[pick.index], {}, std::span(s.tokens).first(length + pick.n_tokens),
+        s.mode.n_prompt};
+    (pick.n_tokens == 1 && pick.n_outputs == 1 ? last_step_.decodes : last_step_.prompt) += pick.n_tokens;
     for (uint32_t g = 0; g < kv_config_.groups.size(); ++g) part.tables.push_back(cache_->table(s.kv, g));
     for (uint32_t i = 0; i < pick.n_tokens; ++i) {
       step_.tokens.push_back(s.tokens[length + i]);
@@ -300,12 +323,17 @@ Tail Engine::fill_step(std::span<const SequenceId> ids, std::span<const Pick> pi
       if (pick.n_tokens - i > pick.n_outputs) continue;
       step_.output_rows.push_back(int32_t(first + i));
       if (!sampling) continue;
-      step_.sampling.push_back(*s.sampling);
-      greedy = greedy && s.sampling->temperature == 0.0f && s.sampling->repeat_penalty == 1.0f;
+      step_.sampling.push_back(*s.mode.sampling);
+      step_.rules.push_back(s.mode.rules);
+      any_rules = any_rules || s.mode.rules.any();
+      all_greedy = all_greedy && greedy(*s.mode.sampling, s.mode.rules);
+      with_logits = with_logits || s.mode.with_logits;
     }
     step_.sequences.push_back(std::move(part));
   }
-  return !sampling ? Tail::logits : greedy ? Tail::greedy : Tail::sample;
+  if (!any_rules) step_.rules.clear();
+  if (!sampling) return sequences_[ids[0]].mode.hidden ? Tail::hidden : Tail::logits;
+  return with_logits ? Tail::sample_logits : all_greedy ? Tail::greedy : Tail::sample;
 }
 
 Result<StepResult> Engine::run_plan(PlanId id) {
@@ -322,16 +350,18 @@ Result<StepResult> Engine::run_step(Tail tail) {
   return result;
 }
 
-// Appends what a row sampled.
-void Engine::take_sample(Sequence& s, int32_t token) {
+// Appends what a row sampled, where there is room.
+bool Engine::take_sample(Sequence& s, int32_t token) {
   if (token < 0) {  // not finite: what it computed can not be trusted, and nobody else may find it again
     cache_->close(s.kv, false);
     s.has_kv = false;
   }
-  if (token >= 0 && s.tokens.size() < n_ctx_)
+  const bool room = token >= 0 && s.tokens.size() < n_ctx_;
+  if (room)
     s.tokens.push_back(token);
   else
     s.paused = true;
+  return room;
 }
 
 Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
@@ -344,15 +374,16 @@ Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
     Sequence& s = sequences_[ids[pick.index]];
     ARGENT_TRY(cache_->commit(s.kv, std::span<const int32_t>(s.tokens).subspan(computed(s), pick.n_tokens)));
     ++s.n_passes;
+    s.served = counters_.steps;
   }
+  const size_t width = step_.output_rows.empty() ? 0 : result.logits.size() / step_.output_rows.size();
   for (uint32_t r = 0; r < step_.output_rows.size(); ++r) {
     const uint32_t row = uint32_t(step_.output_rows[r]);
     StepOutput out{step_.sequences[step_.row_sequence[row]].slot, uint32_t(step_.positions[row]), -1, {}};
-    if (tail == Tail::logits) {
-      out.logits = result.logits.subspan(uint64_t(r) * model_.n_vocab, model_.n_vocab);
-    } else {
+    if (width) out.logits = result.logits.subspan(uint64_t(r) * width, width);
+    if (samples(tail)) {
       out.token = result.sampled[r];
-      take_sample(sequences_[out.sequence], out.token);
+      out.appended = take_sample(sequences_[out.sequence], out.token);
     }
     sink(out);
   }

@@ -2,6 +2,7 @@
 // One thread calls it. A chat is one sequence of the general case.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct EngineOptions {
   BackendOptions backend;
   uint32_t n_ctx = 0;        // positions of one sequence; 0: the model's, at most 8,192, less when memory is short
   uint32_t n_sequences = 1;  // sequences of n_ctx positions that the KV pool holds at once
+  uint64_t pool_tokens = 0;  // positions of the whole pool instead; at least n_ctx are there. 0: n_sequences * n_ctx
   Budget budget;
   // None: resident where that fits into free memory with room for 2,048 positions (or as many as are asked for, or as
   // the model knows), else mapped.
@@ -61,7 +63,20 @@ struct StepOutput {
   uint32_t position;              // of the row
   int32_t token = -1;             // sampled, where the sequence samples, and appended to it unless its context is full;
                                   // -1 when its logits were not finite: the sequence is paused and its cache dropped
-  std::span<const float> logits;  // where it does not
+  std::span<const float> logits;  // where it does not, or also asks for what the token was drawn from; the last hidden
+                                  // state [n_embd] where it asks for that
+  bool appended = false;          // the token
+};
+
+// What a sequence wants of its rows, and how it stands among others.
+struct SequenceMode {
+  std::optional<SampleParams> sampling;  // its last row draws a token; none: logits are handed out
+  RowRules rules;                        // of that row; what the spans refer to outlives them
+  uint32_t n_prompt = 0;                 // tokens that presence and frequency penalties pass over
+  bool with_logits = false;              // beside the token
+  bool hidden = false;                   // no logits, but hidden states
+  bool all_rows = false;                 // of every token, without sampling
+  int32_t priority = 0;
 };
 
 class Engine {
@@ -91,9 +106,17 @@ class Engine {
   Result<uint32_t> append_token(SequenceId id, int32_t token);
   std::span<const int32_t> tokens(SequenceId id) const { return sequences_[id].tokens; }
   // How the sequence goes on: sampled tokens are appended until `paused`; without sampling its logits are handed out.
-  void set_sampling(SequenceId id, const std::optional<SampleParams>& sampling) { sequences_[id].sampling = sampling; }
-  void set_all_logits(SequenceId id, bool all) { sequences_[id].all_logits = all; }
+  SequenceMode& mode(SequenceId id) { return sequences_[id].mode; }
+  void set_sampling(SequenceId id, const std::optional<SampleParams>& sampling) { mode(id).sampling = sampling; }
+  void set_all_logits(SequenceId id, bool all) { mode(id).all_rows = all; }
   void pause(SequenceId id, bool paused) { sequences_[id].paused = paused; }
+  // Rows of prompts in a step that has decodes; ChunkPolicy says how many.
+  void set_max_prompt(uint32_t rows) { options_.budget.max_prompt = rows; }
+  // Rows of the last step.
+  struct StepSize {
+    uint32_t decodes = 0, prompt = 0;
+  };
+  StepSize last_step() const { return last_step_; }
 
   // Runs one step over all sequences that have something to compute, and hands out what it gave. False: nothing to do.
   // `sink` may pause a sequence or append to one, but neither open nor close any: more of the step's outputs may
@@ -108,13 +131,13 @@ class Engine {
 
  private:
   struct Sequence {
-    bool open = false, paused = false, all_logits = false;
-    std::optional<SampleParams> sampling;
+    bool open = false, paused = false;
+    SequenceMode mode;
     std::vector<int32_t> tokens;
     kv::SeqId kv{};
-    bool has_kv = false;  // false after preemption, until it is scheduled again
-    uint64_t arrival = 0;
-    size_t n_passes = 0;  // of options.passes
+    bool has_kv = false;               // false after preemption, until it is scheduled again
+    uint64_t arrival = 0, served = 0;  // the latter: a step's number
+    size_t n_passes = 0;               // of options.passes
   };
 
   explicit Engine(gguf::File file) : file_(std::move(file)) {}
@@ -129,12 +152,12 @@ class Engine {
   uint32_t attach(Sequence& s);
   Status reserve(SequenceId id, uint32_t n);
   // The parts of step(), in order; a Pick's index is into ids.
-  std::vector<SequenceId> waiting() const;
+  std::vector<SequenceId> waiting();
   Want want(const Sequence& s) const;
   Result<std::vector<Pick>> pick(std::span<const SequenceId> ids);
   Tail fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks);
   Result<StepResult> run_step(Tail tail);
-  void take_sample(Sequence& s, int32_t token);
+  bool take_sample(Sequence& s, int32_t token);
   Result<std::shared_ptr<const Graph>> graph_of(const PlanKey& key);
   Result<StepResult> run_plan(PlanId id);
   Result<StepResult> run_profiled(PlanId id, const PlanKey& key);
@@ -158,8 +181,11 @@ class Engine {
   std::vector<Compiled> plans_;
   EngineCounters counters_;
   Step step_;
+  StepSize last_step_;
   ProfileSink profile_;
   uint64_t profile_begin_ = 0;
+  std::array<uint64_t, 3> kind_served_ =
+      {};  // step in which sequences that sample, want logits, want states had theirs
   std::vector<std::pair<PlanKey, std::shared_ptr<const Graph>>> profiled_graphs_;
 };
 

@@ -7,23 +7,62 @@ namespace argent {
 std::vector<Pick> pick_step(std::span<const Want> wants, const Budget& budget) {
   std::vector<Pick> picks;
   uint32_t tokens = budget.max_tokens, outputs = budget.max_outputs;
-  const auto take = [&](uint32_t index) {
+  const auto take = [&](uint32_t index, uint32_t most) {
     const Want& w = wants[index];
-    uint32_t n = std::min(w.missing, tokens);
+    uint32_t n = std::min({w.missing, tokens, most});
     if (w.all_rows) n = std::min(n, outputs);
     const bool last = n == w.missing && w.last_row;
     if (last && !w.all_rows && outputs == 0) --n;  // everything but the row that has no place
-    if (n == 0) return;
+    if (n == 0) return uint32_t(0);
     const uint32_t rows = w.all_rows ? n : n == w.missing && w.last_row ? 1 : 0;
     picks.push_back({index, n, rows});
     tokens -= n;
     outputs -= rows;
+    return n;
   };
-  for (uint32_t i = 0; i < wants.size(); ++i)
-    if (wants[i].missing == 1) take(i);
-  for (uint32_t i = 0; i < wants.size(); ++i)
-    if (wants[i].missing > 1) take(i);
+  std::vector<uint32_t> decodes, prompts;
+  for (uint32_t i = 0; i < wants.size(); ++i) {
+    if (wants[i].missing == 1) decodes.push_back(i);
+    if (wants[i].missing > 1) prompts.push_back(i);
+  }
+  const auto rank = [&](uint32_t i) { return int64_t(wants[i].priority) + int64_t(wants[i].waited / kAgingSteps); };
+  std::stable_sort(decodes.begin(), decodes.end(), [&](uint32_t a, uint32_t b) {
+    return rank(a) != rank(b) ? rank(a) > rank(b) : wants[a].waited > wants[b].waited;
+  });
+  std::stable_sort(prompts.begin(), prompts.end(), [&](uint32_t a, uint32_t b) { return rank(a) > rank(b); });
+  for (uint32_t i : decodes) take(i, 1);
+  uint32_t left = picks.empty() ? UINT32_MAX : budget.max_prompt;
+  for (uint32_t i : prompts) left -= take(i, left);
   return picks;
+}
+
+void ChunkPolicy::observe(uint32_t n_decodes, uint32_t n_prompt, double seconds) {
+  constexpr double kNew = 0.2;
+  const auto blend = [](double& mean, double value) { mean = mean == 0 ? value : mean + kNew * (value - mean); };
+  if (n_decodes == 0) return;
+  if (n_prompt == 0) {
+    // Reading the weights is most of a step of few rows; what more rows cost is learned from steps of other sizes.
+    const double expected = decode_base_ + n_decodes * decode_row_;
+    if (decode_base_ == 0) {
+      decode_base_ = seconds;
+    } else if (n_decodes > 1) {
+      const double error = seconds - expected;
+      decode_base_ = std::max(0.25 * seconds, decode_base_ + kNew * 0.5 * error);
+      decode_row_ = std::max(0.0, decode_row_ + kNew * 0.5 * error / n_decodes);
+    } else {
+      blend(decode_base_, std::max(0.25 * seconds, seconds - decode_row_));
+    }
+  } else if (decode_base_ > 0) {
+    const double decodes = decode_base_ + n_decodes * decode_row_;
+    blend(prompt_row_, std::max((seconds - decodes) / n_prompt, 0.02 * seconds / n_prompt));
+  }
+}
+
+uint32_t ChunkPolicy::rows(uint32_t n_decodes, uint32_t most) const {
+  if (n_decodes == 0) return most;
+  if (decode_base_ == 0 || prompt_row_ == 0) return std::min(most, 2 * kLeast);
+  const double allowed = (kSlowdown - 1) * (decode_base_ + n_decodes * decode_row_) / prompt_row_;
+  return std::min(most, allowed < kLeast ? kLeast : allowed > most ? most : uint32_t(allowed));
 }
 
 }  // namespace argent

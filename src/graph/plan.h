@@ -9,7 +9,14 @@
 
 namespace argent {
 
-enum class Tail : uint8_t { logits, greedy, sample };  // what becomes of the logits rows
+// What becomes of the rows that want logits: these are handed out; a token is drawn, greedily or by any rules; a token
+// is drawn and the logits it was drawn from are handed out, adjusted (sample/rules.h); or the last hidden state (after
+// the final norm, what the head multiplies) is handed out in place of logits.
+enum class Tail : uint8_t { logits, greedy, sample, sample_logits, hidden };
+// Gives the sampled tokens of its rows.
+constexpr bool samples(Tail tail) {
+  return tail == Tail::greedy || tail == Tail::sample || tail == Tail::sample_logits;
+}
 
 // All that changes a plan's structure. Lengths, positions, tables and ids are data of the step.
 struct PlanKey {

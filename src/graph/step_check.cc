@@ -1,6 +1,7 @@
 #include "graph/step_check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 namespace argent {
@@ -38,17 +39,29 @@ Status check_sizes(const StepRules& rules, const Step& step) {
 
 Status check_sampling(const StepRules& rules, const Step& step) {
   const size_t n = step.sampling.size(), n_outputs = step.output_rows.size();
-  if (rules.key.tail == Tail::logits && n != 0)
-    return fail(Code::invalid, "step: has {} sampling parameters, the plan hands out logits only", n);
-  if (rules.key.tail == Tail::sample && n != n_outputs)
+  if (!samples(rules.key.tail) && (n != 0 || !step.rules.empty()))
+    return fail(Code::invalid, "step: has {} sampling parameters and {} rules, the plan samples nothing", n,
+                step.rules.size());
+  if (!step.rules.empty() && step.rules.size() != n_outputs)
+    return fail(Code::invalid, "step: has rules for {} of {} output rows", step.rules.size(), n_outputs);
+  for (size_t i = 0; i < step.rules.size(); ++i) {
+    const size_t words = step.rules[i].mask.size();
+    if (words != 0 && words != (uint64_t(rules.n_vocab) + 31) / 32)
+      return fail(Code::invalid, "step: output row {} has a mask of {} words for {} tokens", i, words, rules.n_vocab);
+    for (const LogitBias& b : step.rules[i].bias)
+      if (b.token < 0 || uint32_t(b.token) >= rules.n_vocab || !(b.bias < INFINITY))
+        return fail(Code::invalid, "step: output row {} adds {} to token {} of {}", i, b.bias, b.token, rules.n_vocab);
+  }
+  if ((rules.key.tail == Tail::sample || rules.key.tail == Tail::sample_logits) && n != n_outputs)
     return fail(Code::invalid, "step: has {} sampling parameters for {} output rows", n, n_outputs);
   if (rules.key.tail == Tail::greedy) {
     if (n != 0 && n != n_outputs)
       return fail(Code::invalid, "step: has {} sampling parameters for {} output rows", n, n_outputs);
     for (size_t i = 0; i < n; ++i)
-      if (step.sampling[i].temperature != 0 || step.sampling[i].repeat_penalty != 1)
-        return fail(Code::invalid, "step: output row {} wants temperature {} and penalty {}, the plan is greedy", i,
-                    step.sampling[i].temperature, step.sampling[i].repeat_penalty);
+      if (!greedy(step.sampling[i], step.rules.empty() ? RowRules{} : step.rules[i]))
+        return fail(Code::invalid,
+                    "step: output row {} wants temperature {} and penalties or rules, the plan is greedy", i,
+                    step.sampling[i].temperature);
   }
   return {};
 }

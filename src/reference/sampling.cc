@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <set>
+#include <map>
 
 #include "reference/ops.h"
 #include "sample/philox.h"
@@ -71,17 +71,31 @@ void filter(const Call& call, const F& f) {
 
 }  // namespace
 
-void penalize(const Call& call) {
+void adjust(const Call& call) {
   for (uint32_t r = 0; r < call.out[0].n_rows; ++r) {
     float* out = call.out[0].f32(r);
     std::memmove(out, call.in[0].f32(r), call.out[0].value->width * sizeof(float));
     const SampleParams& p = params(call, r);
-    std::set<int32_t> tokens;
-    for (int32_t token : sample::history(call.context.step, call.context.token_row(*call.in[0].value, r), p))
-      tokens.insert(token < 0 ? call.context.slots[size_t(~token)] : token);
-    for (int32_t token : tokens)
-      if (token >= 0 && uint32_t(token) < call.out[0].value->width)
-        out[token] = out[token] <= 0 ? out[token] * p.repeat_penalty : out[token] / p.repeat_penalty;
+    const uint32_t n_vocab = call.out[0].value->width;
+    const sample::History history = sample::history(call.context.step, call.context.token_row(*call.in[0].value, r));
+    const RowRules rules = sample::rules_of(call.context.step, r);
+    for (const LogitBias& b : rules.bias) out[b.token] += b.bias;
+    const size_t n = history.tokens.size();
+    std::map<int32_t, std::pair<bool, uint32_t>> seen;  // token: among the last repeat_last_n; times generated
+    for (size_t i = 0; i < n; ++i) {
+      const int32_t entry = history.tokens[i], token = entry < 0 ? call.context.slots[size_t(~entry)] : entry;
+      if (token < 0 || uint32_t(token) >= n_vocab) continue;
+      seen[token].first |= n - i <= p.repeat_last_n;
+      seen[token].second += n - i <= history.n_generated;
+    }
+    for (const auto& [token, how] : seen) {
+      float& logit = out[token];
+      if (how.first && p.repeat_penalty != 1) logit = logit <= 0 ? logit * p.repeat_penalty : logit / p.repeat_penalty;
+      const float counted = float(how.second) * p.frequency_penalty;
+      if (how.second) logit -= counted + p.presence_penalty;
+    }
+    for (uint32_t i = 0; i < n_vocab && !rules.mask.empty(); ++i)
+      if (!(rules.mask[i / 32] >> (i % 32) & 1) && out[i] < INFINITY) out[i] = -INFINITY;
   }
 }
 

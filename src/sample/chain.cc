@@ -118,20 +118,34 @@ class Ranking {
 
 }  // namespace
 
-void penalize(std::span<float> logits, const SampleParams& params, std::span<const int32_t> history,
-              std::span<const int32_t> slots) {
-  if (params.repeat_penalty == 1) return;
-  const size_t n = std::min<size_t>(history.size(), params.repeat_last_n);
-  std::vector<int32_t> tokens(history.end() - std::ptrdiff_t(n), history.end());
-  for (int32_t& token : tokens)
-    if (token < 0) token = size_t(~token) < slots.size() ? slots[size_t(~token)] : -1;
-  std::sort(tokens.begin(), tokens.end());
-  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
-  for (int32_t token : tokens) {
-    if (token < 0 || size_t(token) >= logits.size()) continue;
-    float& logit = logits[size_t(token)];
-    logit = logit <= 0 ? logit * params.repeat_penalty : logit / params.repeat_penalty;
-  }
+void adjust(std::span<float> logits, const SampleParams& params, const History& history, const RowRules& rules,
+            std::span<const int32_t> slots) {
+  for (const LogitBias& b : rules.bias)
+    if (b.token >= 0 && size_t(b.token) < logits.size()) logits[size_t(b.token)] += b.bias;
+  std::vector<int32_t> tokens;
+  // Calls f(logit, count) for each distinct one of the last n tokens that the row has.
+  const auto each = [&](size_t n, auto f) {
+    tokens.assign(history.tokens.end() - std::ptrdiff_t(n), history.tokens.end());
+    for (int32_t& token : tokens)
+      if (token < 0) token = size_t(~token) < slots.size() ? slots[size_t(~token)] : -1;
+    std::sort(tokens.begin(), tokens.end());
+    for (size_t i = 0, end; i < tokens.size(); i = end) {
+      for (end = i; end < tokens.size() && tokens[end] == tokens[i];) ++end;
+      if (tokens[i] >= 0 && size_t(tokens[i]) < logits.size()) f(logits[size_t(tokens[i])], end - i);
+    }
+  };
+  if (params.repeat_penalty != 1)
+    each(std::min<size_t>(history.tokens.size(), params.repeat_last_n), [&](float& logit, size_t) {
+      logit = logit <= 0 ? logit * params.repeat_penalty : logit / params.repeat_penalty;
+    });
+  if (params.presence_penalty != 0 || params.frequency_penalty != 0)
+    each(history.n_generated, [&](float& logit, size_t count) {
+      const float counted = float(count) * params.frequency_penalty;
+      logit -= counted + params.presence_penalty;
+    });
+  if (rules.mask.empty()) return;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (!(rules.mask[i / 32] >> (i % 32) & 1) && logits[i] < INFINITY) logits[i] = -INFINITY;
 }
 
 int32_t argmax(std::span<const float> logits) {
@@ -183,6 +197,28 @@ int32_t draw(Candidates list, const SampleParams& params, uint32_t position) {
   Ranking ranking(list);
   const uint64_t target = mul_high(draw_bits(params.seed, position, params.sample_index), ranking.total());
   return list.data()[ranking.reach(target + 1) - 1].token;
+}
+
+std::vector<LogProb> log_probs(std::span<const float> logits, int32_t token, uint32_t n) {
+  const float best = block_max(logits.data(), logits.size()).max;
+  double sum = 0;
+  for (float x : logits) sum += std::exp(double(x) - best);
+  const double log_sum = best + std::log(sum);
+  std::vector<Candidate> top(n ? std::min<size_t>(n, logits.size()) : 0);
+  size_t found = 0;
+  if (!top.empty()) {
+    std::vector<uint8_t> row(candidates_bytes(uint32_t(top.size())));
+    Candidates list(row.data());
+    select(logits, top.size(), list);
+    found = list.size();
+    std::copy(list.begin(), list.end(), top.begin());
+    std::sort(top.begin(), top.begin() + std::ptrdiff_t(found), better);
+  }
+  std::vector<LogProb> out;
+  const bool known = token >= 0 && size_t(token) < logits.size();
+  out.push_back({token, known ? float(logits[size_t(token)] - log_sum) : -INFINITY});
+  for (size_t i = 0; i < found; ++i) out.push_back({top[i].token, float(top[i].logit - log_sum)});
+  return out;
 }
 
 void copy(Candidates from, Candidates to) {

@@ -9,11 +9,9 @@
 
 namespace argent::sample {
 
-// history: the tokens before the one to be sampled (rules.h), of which the last repeat_last_n count; ~slot entries are
-// looked up in `slots`. Ids that the row does not have are passed over.
-void penalize(std::span<float> logits, const SampleParams& params, std::span<const int32_t> history,
-              std::span<const int32_t> slots = {});
-
+// ~slot entries of the history are looked up in `slots`. Ids that the row does not have are passed over.
+void adjust(std::span<float> logits, const SampleParams& params, const History& history, const RowRules& rules = {},
+            std::span<const int32_t> slots = {});
 // -1: a NaN, +inf, or nothing but -inf.
 int32_t argmax(std::span<const float> logits);
 
@@ -29,5 +27,13 @@ void temperature(Candidates list, const SampleParams& params);
 int32_t draw(Candidates list, const SampleParams& params, uint32_t position);
 
 void copy(Candidates from, Candidates to);
+
+struct LogProb {
+  int32_t token;
+  float log_prob;  // natural logarithm
+};
+// The log-probabilities, by softmax over a row of logits in double, of `token` (first; any id, -inf for one that the
+// row does not have) and then of the n best ids, best first.
+std::vector<LogProb> log_probs(std::span<const float> logits, int32_t token, uint32_t n);
 
 }  // namespace argent::sample

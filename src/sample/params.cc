@@ -27,6 +27,8 @@ Status check(const SampleParams& p) {
   ARGENT_TRY(in_range("temperature", p.temperature, 1e-4f, 100, true));
   if (!(p.top_p > 0 && p.top_p <= 1)) return fail(Code::invalid, "top_p is {}, wants more than 0, at most 1", p.top_p);
   ARGENT_TRY(in_range("min_p", p.min_p, 0, 1));
+  ARGENT_TRY(in_range("presence_penalty", p.presence_penalty, -100, 100));
+  ARGENT_TRY(in_range("frequency_penalty", p.frequency_penalty, -100, 100));
   return in_range("repeat_penalty", p.repeat_penalty, 0.01f, 100);
 }
 
@@ -44,6 +46,10 @@ Status set(SampleParams& params, std::string_view name, std::string_view text) {
     ARGENT_TRY(parse(name, text, p.repeat_penalty));
   else if (name == "repeat_last_n")
     ARGENT_TRY(parse(name, text, p.repeat_last_n));
+  else if (name == "presence_penalty")
+    ARGENT_TRY(parse(name, text, p.presence_penalty));
+  else if (name == "frequency_penalty")
+    ARGENT_TRY(parse(name, text, p.frequency_penalty));
   else if (name == "seed")
     ARGENT_TRY(parse(name, text, p.seed));
   else

@@ -3,7 +3,11 @@
 // A logits row that holds a NaN or +inf, or nothing but -inf, gives token -1: its list of candidates is empty, and
 // stays so. -inf is a masked token: it is never a candidate. Better means a higher logit, among equals the lower id.
 //
-// - penalize: each distinct token of the row's history (below): logit <= 0 ? logit * penalty : logit / penalty, in f32
+// - adjust, in f32 and in this order: logit + bias for each entry of the row's bias; for each distinct token of the
+// last
+//   repeat_last_n before the one to be drawn, logit <= 0 ? logit * penalty : logit / penalty; for each distinct token
+//   that was generated before it, c times: logit - (c * frequency_penalty + presence_penalty); -inf for what the mask
+//   does not allow, unless it is NaN or +inf
 // - argmax: the best token
 // - top_k: the k best, k = 0: all; temperature 0: the best alone
 // - top_p: the shortest run of candidates, best first, whose weights reach the share p of the sum (share_of); 1 = off
@@ -87,15 +91,24 @@ inline uint64_t mul_high(uint64_t a, uint64_t b) {
   return a_high * b_high + (middle >> 32) + (((middle & 0xffffffff) + a_low * b_high) >> 32);
 }
 
-// The tokens before the one that row `row` of the step samples, the last repeat_last_n of them. StepSequence::recent
-// ends with the token of the sequence's last row, so a row k before the last (a draft under verification) sees k fewer.
-// Entries may be ~slot, as in Step::tokens.
-inline std::span<const int32_t> history(const Step& step, uint32_t row, const SampleParams& params) {
+// The tokens before the one that a row samples; the last n_generated of them were generated.
+struct History {
+  std::span<const int32_t> tokens;  // entries may be ~slot, as in Step::tokens
+  size_t n_generated = 0;
+};
+
+// Of row `row` of the step. StepSequence::recent ends with the token of the sequence's last row, so a row k before the
+// last (a draft under verification) sees k fewer.
+inline History history(const Step& step, uint32_t row) {
   const StepSequence& sequence = step.sequences[step.row_sequence[row]];
   const size_t later = sequence.first_row + sequence.n_rows - 1 - row;
   const size_t end = sequence.recent.size() - std::min(sequence.recent.size(), later);
-  const size_t n = std::min<size_t>(end, params.repeat_last_n);
-  return sequence.recent.subspan(end - n, n);
+  return {sequence.recent.first(end), end - std::min<size_t>(end, sequence.n_prompt)};
+}
+
+// The rules of an output row.
+inline RowRules rules_of(const Step& step, uint32_t output) {
+  return step.rules.empty() ? RowRules{} : step.rules[output];
 }
 
 }  // namespace argent::sample

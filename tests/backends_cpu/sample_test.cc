@@ -277,7 +277,7 @@ class Sampler {
 
  private:
   static int32_t wanted(const SampleParams& params, std::vector<float> x, const std::vector<int32_t>& recent) {
-    sample::penalize(x, params, recent);
+    sample::adjust(x, params, {recent, 0});
     List list(x.size());
     sample::top_k(x, params, list.get());
     sample::top_p(list.get(), params);

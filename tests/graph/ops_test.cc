@@ -58,7 +58,7 @@ TEST_F(Shapes, ElementWise) {
     bad(op, {b.x64, b.v64}, {}, "wants activations");
     bad(op, {b.candidates, b.candidates}, {}, "wants activations");
   }
-  for (Op op : {Op::scale, Op::silu, Op::gelu, Op::sigmoid, Op::softcap, Op::penalize}) {
+  for (Op op : {Op::scale, Op::silu, Op::gelu, Op::sigmoid, Op::softcap, Op::adjust}) {
     good(op, {b.out64}, {}, "f32 [outputs][64]");
     bad(op, {b.tokens}, {}, "wants activations");
     bad(op, {b.w64x64}, {}, "wants activations");

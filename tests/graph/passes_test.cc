@@ -153,7 +153,7 @@ TEST(RowsPass, TailFollowsTheLogits) {
     EXPECT_EQ(greedy.graph.logits, kNone);
     const Plan sample = plan(Decoder(1).with_head(), {&kCpu}, {}, {8, 8, all_rows, Tail::sample});
     EXPECT_EQ(sample.graph.sampled, sample.graph.nodes.back().outputs[0]);
-    for (Op op : {Op::penalize, Op::top_k, Op::top_p, Op::min_p, Op::temperature, Op::draw}) {
+    for (Op op : {Op::adjust, Op::top_k, Op::top_p, Op::min_p, Op::temperature, Op::draw}) {
       ASSERT_EQ(count(sample.graph, op), 1u);
       EXPECT_EQ(rows_of(sample.graph, all(sample.graph, op)[0]), all_rows ? Rows::tokens : Rows::outputs);
     }
@@ -420,7 +420,7 @@ TEST(AliasPass, NotOfASquareNorOfAResult) {
 
 TEST(AliasPass, PenaltiesWorkOnTheLogitsThemselves) {
   const Graph graph = plan(Decoder(1).with_head(), {&kCpu}, {}, {8, 8, false, Tail::sample}).graph;
-  for (Op op : {Op::penalize, Op::top_p, Op::min_p, Op::temperature})
+  for (Op op : {Op::adjust, Op::top_p, Op::min_p, Op::temperature})
     EXPECT_TRUE(all(graph, op)[0]->in_place) << info(op).name;
 }
 

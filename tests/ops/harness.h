@@ -149,14 +149,22 @@ class Runner {
         s.tables.push_back(table);
       }
       s.recent = sequence.tokens;
+      s.n_prompt = uint32_t(sequence.tokens.size() / 2);
       sequence.length = end;
       step.sequences.push_back(std::move(s));
     }
     const uint32_t n = uint32_t(step.tokens.size());
     for (uint32_t r = 0; r < n && spec.outputs != Outputs::none; ++r)
       if (spec.outputs == Outputs::all || r % 3 == 1 || r + 1 == n) step.output_rows.push_back(int32_t(r));
-    if (setup_.tail == Tail::sample)
+    const uint32_t words = (setup_.n_vocab + 31) / 32;
+    std::vector<uint32_t> masks(words * step.output_rows.size());
+    std::vector<LogitBias> bias;
+    for (uint32_t& word : masks) word = uint32_t(random()) | 1;
+    for (int i = 0; i < 5; ++i) bias.push_back({int32_t(random() % setup_.n_vocab), float(random() % 21) - 10});
+    if (setup_.tail == Tail::sample || setup_.tail == Tail::sample_logits)
       for (size_t i = 0; i < step.output_rows.size(); ++i) {
+        if (setup_.sampling->presence_penalty != 0)
+          step.rules.push_back({std::span(masks).subspan(i * words, i % 2 ? words : 0), bias});
         step.sampling.push_back(*setup_.sampling);
         step.sampling.back().seed = 1000 * n_steps_ + i;
         step.sampling.back().sample_index = uint32_t(i % 3);
@@ -230,7 +238,7 @@ inline Outcome run_graph(const Case& c, const BackendOptions& options, const Mak
   ValueId out = c.build(maker, b);
   Tail tail = Tail::logits;
   if (c.sampling) {
-    tail = c.op == Op::argmax ? Tail::greedy : Tail::sample;
+    tail = c.op == Op::argmax ? Tail::greedy : c.op == Op::adjust ? Tail::sample_logits : Tail::sample;
   } else if (!b.failed()) {
     const Node node = b.graph().nodes.back();
     *more = k + 1 < node.outputs.size();

@@ -119,7 +119,7 @@ TEST_F(StepCheck, NamesWhatDoesNotFit) {
        [&](Step& s) {
          s.sequences[0].tables[0] = (table = {3, 3});
        }},
-      {"has 1 sampling parameters, the plan hands out logits only", [&](Step& s) { s.sampling = {greedy}; }},
+      {"has 1 sampling parameters and 0 rules, the plan samples nothing", [&](Step& s) { s.sampling = {greedy}; }},
       {"has 1 sampling parameters for 2 output rows", [&](Step& s) { s.sampling = {greedy}; }, Tail::sample},
       {"has 0 sampling parameters for 2 output rows", [&](Step&) {}, Tail::sample},
       {"output row 1 wants temperature 0.5",

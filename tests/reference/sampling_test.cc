@@ -34,18 +34,22 @@ int32_t compare_chains(std::vector<float> logits, const SampleParams& params, co
   const std::vector<int32_t> slots = {int32_t(n / 2), -1};
   Step step;
   step.positions = {17}, step.row_sequence = {0}, step.output_rows = {0}, step.sampling = {params};
-  step.sequences = {{0, 1, 17, 0, {}, recent}};
+  step.sequences = {{0, 1, 17, 0, {}, recent, uint32_t(recent.size() / 2)}};
+  std::vector<uint32_t> mask((n + 31) / 32);
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] = uint32_t(params.seed >> (i % 32)) | 1;
+  const std::vector<LogitBias> bias = {{int32_t(n / 2), 3.5f}, {0, -1.25f}, {int32_t(n - 1), -INFINITY}};
+  if (params.seed % 2) step.rules = {{mask, bias}};
   const Context context{step, slots, ActivationMode::native, pool};
   Value f32, list, i32;
   f32.rows = list.rows = i32.rows = Rows::outputs;
   f32.width = list.width = n, i32.width = 1;
   list.dtype = DType::candidates, i32.dtype = DType::i32;
 
-  std::vector<float> penalized = logits;
+  std::vector<float> adjusted = logits;
   std::vector<uint64_t> bytes[2];
   for (auto& b : bytes) b.assign(n + 2, kGuard);
   int32_t token = -7;
-  const Operand in{&f32, reinterpret_cast<uint8_t*>(penalized.data()), 1, nullptr};
+  const Operand in{&f32, reinterpret_cast<uint8_t*>(adjusted.data()), 1, nullptr};
   const Operand candidates{&list, reinterpret_cast<uint8_t*>(bytes[0].data()), 1, nullptr};
   const Operand out{&i32, reinterpret_cast<uint8_t*>(&token), 1, nullptr};
   const Attrs attrs;
@@ -60,9 +64,9 @@ int32_t compare_chains(std::vector<float> logits, const SampleParams& params, co
     EXPECT_EQ(bytes[1].back(), kGuard);
   };
 
-  call(penalize, in, in);
-  sample::penalize(logits, params, sample::history(step, 0, params), slots);
-  EXPECT_EQ(std::memcmp(logits.data(), penalized.data(), n * sizeof(float)), 0) << "penalize";
+  call(adjust, in, in);
+  sample::adjust(logits, params, sample::history(step, 0), sample::rules_of(step, 0), slots);
+  EXPECT_EQ(std::memcmp(logits.data(), adjusted.data(), n * sizeof(float)), 0) << "adjust";
   call(argmax, in, out);
   EXPECT_EQ(sample::argmax(logits), token) << "argmax";
   call(top_k, in, candidates);
@@ -106,9 +110,16 @@ TEST(SamplingChain, SameAsTheReference) {
     std::vector<int32_t> recent;
     for (int k = 0; k < int(random() % 100); ++k)
       recent.push_back(int32_t(random() % (x.size() + 2)) - 2);  // ~0 and ~1 too
-    const SampleParams params{
-        pick(temperatures),    pick(ks), pick(ps), pick(mins), pick(penalties), uint32_t(random() % 80), random(),
-        uint32_t(random() % 4)};
+    const SampleParams params{pick(temperatures),
+                              pick(ks),
+                              pick(ps),
+                              pick(mins),
+                              pick(penalties),
+                              uint32_t(random() % 80),
+                              random() % 2 ? 0.5f : 0.0f,
+                              random() % 3 ? 0 : -0.3f,
+                              random(),
+                              uint32_t(random() % 4)};
     SCOPED_TRACE(fmt::format("case {}: {} logits, temperature {} top_k {} top_p {} min_p {} penalty {} last {}", i,
                              x.size(), params.temperature, params.top_k, params.top_p, params.min_p,
                              params.repeat_penalty, params.repeat_last_n));

@@ -64,15 +64,55 @@ TEST(Chain, PenaltyCountsATokenOnce) {
   const std::vector<int32_t> history = {5, 0, 1, 0, 0, 4, 99, ~1, ~7, ~2};
   const std::vector<int32_t> slots = {3, 3, -1};  // slot 1 sampled token 3, slot 2 nothing usable
   std::vector<float> x = plain;
-  penalize(x, {.repeat_penalty = 2, .repeat_last_n = 9}, history, slots);
+  adjust(x, {.repeat_penalty = 2, .repeat_last_n = 9}, {history, 0}, {}, slots);
   EXPECT_EQ(x, (std::vector<float>{1, -4, 0, 1.5f, -INFINITY, 5}));
   x = plain;
-  penalize(x, {.repeat_penalty = 2, .repeat_last_n = 0}, history, slots);
+  adjust(x, {.repeat_penalty = 2, .repeat_last_n = 0}, {history, 0}, {}, slots);
   EXPECT_EQ(x, plain);
-  penalize(x, {.repeat_penalty = 1, .repeat_last_n = 64}, history, slots);
+  adjust(x, {.repeat_penalty = 1, .repeat_last_n = 64}, {history, 0}, {}, slots);
   EXPECT_EQ(x, plain);
-  penalize(x, {.repeat_penalty = 0.5f, .repeat_last_n = 64}, history);
+  adjust(x, {.repeat_penalty = 0.5f, .repeat_last_n = 64}, {history, 0});
   EXPECT_EQ(x, (std::vector<float>{4, -1, 0, 3, -INFINITY, 10}));
+}
+
+TEST(Chain, PresenceAndFrequencyPassOverThePrompt) {
+  const std::vector<int32_t> history = {0, 1, 1, 2, 1, 2};
+  std::vector<float> x = {1, 1, 1, 1};
+  adjust(x, {.presence_penalty = 0.5f, .frequency_penalty = 0.25f}, {history, 3});
+  EXPECT_EQ(x, (std::vector<float>{1, 0.25f, 0, 1}));
+  adjust(x, {.presence_penalty = -1}, {history, 0});
+  EXPECT_EQ(x, (std::vector<float>{1, 0.25f, 0, 1}));
+}
+
+TEST(Chain, BiasThenPenaltyThenMask) {
+  const std::vector<LogitBias> bias = {{0, 2}, {3, 100}, {1, -INFINITY}, {9, 1}};
+  const std::vector<uint32_t> mask = {0b0111};
+  const std::vector<int32_t> history = {0};
+  std::vector<float> x = {1, 1, NAN, 1};
+  adjust(x, {.repeat_penalty = 2}, {history, 0}, {mask, bias});
+  EXPECT_EQ(x[0], 1.5f);
+  EXPECT_EQ(x[1], -INFINITY);
+  EXPECT_TRUE(std::isnan(x[2]));
+  EXPECT_EQ(x[3], -INFINITY);
+  x = {0, NAN};
+  const std::vector<uint32_t> first = {1};
+  adjust(x, {}, {}, {first, {}});
+  EXPECT_TRUE(std::isnan(x[1]));  // a row that is not finite stays so
+}
+
+TEST(Chain, LogProbsAreOfTheWholeRow) {
+  const std::vector<float> x = {0, std::log(2.0f), -INFINITY, std::log(5.0f)};
+  const std::vector<LogProb> p = log_probs(x, 0, 3);
+  ASSERT_EQ(p.size(), 4u);
+  EXPECT_EQ(p[0].token, 0);
+  EXPECT_NEAR(p[0].log_prob, std::log(1.0 / 8), 1e-6);
+  EXPECT_EQ(p[1].token, 3);
+  EXPECT_NEAR(p[1].log_prob, std::log(5.0 / 8), 1e-6);
+  EXPECT_EQ(p[2].token, 1);
+  EXPECT_EQ(p[3].token, 0);
+  EXPECT_EQ(log_probs(x, 2, 0).size(), 1u);
+  EXPECT_EQ(log_probs(x, 2, 9)[0].log_prob, -INFINITY);
+  EXPECT_EQ(log_probs(x, -1, 9).size(), 4u);  // the three that can be drawn
 }
 
 TEST(Chain, TopK) {

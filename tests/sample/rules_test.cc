@@ -57,7 +57,8 @@ TEST(Rules, HistoryEndsBeforeTheSampledToken) {
   step.row_sequence = {0, 0, 0};
   step.sequences = {{0, 3, 10, 0, {}, recent}};
   const auto list = [&](uint32_t row, uint32_t last_n) {
-    const auto span = history(step, row, {.repeat_last_n = last_n});
+    const History h = history(step, row);
+    const auto span = h.tokens.last(std::min<size_t>(h.tokens.size(), last_n));
     return std::vector<int32_t>(span.begin(), span.end());
   };
   EXPECT_EQ(list(2, 64), recent);
@@ -65,6 +66,10 @@ TEST(Rules, HistoryEndsBeforeTheSampledToken) {
   EXPECT_EQ(list(0, 2), (std::vector<int32_t>{2, 3}));  // two of the step's tokens come later
   EXPECT_EQ(list(1, UINT32_MAX), (std::vector<int32_t>{1, 2, 3, 4}));
   EXPECT_EQ(list(2, 0), std::vector<int32_t>{});
+  step.sequences[0].n_prompt = 3;
+  EXPECT_EQ(history(step, 2).n_generated, 2u);
+  EXPECT_EQ(history(step, 1).n_generated, 1u);
+  EXPECT_EQ(history(step, 0).n_generated, 0u);
   step.sequences[0].recent = std::span(recent).first(1);
   EXPECT_EQ(list(0, 5), std::vector<int32_t>{});
 }

@@ -15,7 +15,7 @@ void run_prepare(const Run& run, const Task& task, uint32_t thread);
 void run_products(const Run& run, const Task& task, uint32_t thread);
 void run_glu(const Run& run, const Task& task, uint32_t thread);
 void run_attention(const Run& run, const Task& task, uint32_t thread);
-void run_penalize(const Run& run, const Task& task, uint32_t thread);
+void run_adjust(const Run& run, const Task& task, uint32_t thread);
 void run_argmax(const Run& run, const Task& task, uint32_t thread);
 void run_top_k(const Run& run, const Task& task, uint32_t thread);
 void run_top_p(const Run& run, const Task& task, uint32_t thread);
@@ -189,8 +189,8 @@ OpTask op_task(Op op) {
       return {run_gather, Sharing::gather};
     case Op::copy:
       return {run_copy, Sharing::rows};
-    case Op::penalize:
-      return {run_penalize, Sharing::rows};
+    case Op::adjust:
+      return {run_adjust, Sharing::rows};
     case Op::argmax:
       return {run_argmax, Sharing::free};
     case Op::top_k:

@@ -138,12 +138,12 @@ std::optional<Weighed> weigh_long(const Run& run, const Crew& crew, sample::Cand
 
 }  // namespace
 
-void run_penalize(const Run& run, const Task& task, uint32_t thread) {
+void run_adjust(const Run& run, const Task& task, uint32_t thread) {
   each_row(run, task, thread, [&](uint32_t r) {
     float* y = row(task.out[0], r, task.width);
     if (task.in[0] != task.out[0]) std::memcpy(y, row(task.in[0], r, task.width), uint64_t(task.width) * 4);
-    sample::penalize({y, task.width}, run.step.sampling[r],
-                     sample::history(run.step, run.token_row(task.rows, r), run.step.sampling[r]), run.slots);
+    sample::adjust({y, task.width}, run.step.sampling[r], sample::history(run.step, run.token_row(task.rows, r)),
+                   sample::rules_of(run.step, r), run.slots);
   });
 }
 

@@ -40,8 +40,9 @@ class Null final : public NullBackend {
  private:
   struct Compiled {
     StepRules rules;
-    uint32_t n_logits = 0;  // elements of a logits row; 0 where the plan samples
+    uint32_t n_logits = 0;  // elements of a row that is handed out; 0: none are
     uint32_t n_nodes = 0;
+    bool samples = false;
   };
   struct Done {
     Ticket ticket = 0;
@@ -84,7 +85,8 @@ Result<PlanId> Null::compile(Plan plan) {
   if (plan.arena_bytes.size() != 1 || plan.arena_bytes[0] > arena_bytes_)
     return fail(Code::internal, "null: the plan wants an arena of {} bytes on {} devices, {} were allocated",
                 plan.arena_bytes.empty() ? 0 : plan.arena_bytes[0], plan.arena_bytes.size(), arena_bytes_);
-  Compiled compiled{step_rules(plan, layout_, group_blocks_, kKvBlockTokens), 0, uint32_t(plan.graph.nodes.size())};
+  Compiled compiled{step_rules(plan, layout_, group_blocks_, kKvBlockTokens), 0, uint32_t(plan.graph.nodes.size()),
+                    samples(plan.key.tail)};
   if (plan.graph.logits != kNone) compiled.n_logits = plan.graph.value(plan.graph.logits).width;
   plans_.push_back(std::move(compiled));
   ++counters_.compiles;
@@ -107,10 +109,8 @@ Result<Ticket> Null::run(PlanId id, const Step& step) {
     const SampleParams params = step.sampling.empty() ? SampleParams{.seed = slot} : step.sampling[i];
     const uint32_t n_vocab = plan.n_logits ? plan.n_logits : plan.rules.n_vocab;
     const int32_t token = scripted_token(params.seed, params.sample_index, uint32_t(step.positions[row]), n_vocab);
-    if (plan.n_logits) {
-      done.logits[i * plan.n_logits + size_t(token)] = 1;
-      continue;
-    }
+    if (plan.n_logits) done.logits[i * plan.n_logits + size_t(token)] = 1;
+    if (!plan.samples) continue;
     done.sampled.push_back(token);
     if (slot >= sampled_slots_.size()) sampled_slots_.resize(slot + 1, 0);
     sampled_slots_[slot] = 1;

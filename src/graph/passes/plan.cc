@@ -10,20 +10,34 @@
 namespace argent {
 namespace {
 
+// Ends the graph before the matrix that makes the logits.
+Status cut_head(Graph& graph) {
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    if (graph.nodes[n].op != Op::matmul) continue;
+    graph.logits = graph.nodes[n].inputs[0];
+    graph.nodes.resize(n);
+    return {};
+  }
+  return fail(Code::unsupported, "the model has no head to take hidden states before");
+}
+
 // The sampling ops behind the logits, as one plan wants them.
 Status append_tail(Graph& graph, Tail tail) {
   if (tail == Tail::logits) return {};
+  if (tail == Tail::hidden) return cut_head(graph);
   ValueId at = graph.logits;
+  ValueId adjusted = kNone;
   const auto chain = tail == Tail::greedy
                          ? std::vector<Op>{Op::argmax}
-                         : std::vector<Op>{Op::penalize, Op::top_k, Op::top_p, Op::min_p, Op::temperature, Op::draw};
+                         : std::vector<Op>{Op::adjust, Op::top_k, Op::top_p, Op::min_p, Op::temperature, Op::draw};
   for (Op op : chain) {
     ARGENT_LET(Node node, make_node(graph, op, {at}, {}, -1));
     at = node.outputs[0];
+    if (op == Op::adjust) adjusted = at;
     graph.nodes.push_back(std::move(node));
   }
   graph.sampled = at;
-  graph.logits = kNone;  // nobody reads them: penalties may work in place
+  graph.logits = tail == Tail::sample_logits ? adjusted : kNone;  // the model's own are read once: adjusted in place
   return {};
 }
 
