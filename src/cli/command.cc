@@ -138,9 +138,9 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const s
   if (adjust) adjust(engine_options);
   ARGENT_LET(std::unique_ptr<Engine> engine, Engine::open(path, engine_options));
   if (!load) return engine;
-  if (engine->memory().resident_total_bytes && engine->memory().fits())
-    to_stderr("argent: weights are used where they lie in the file, which is slower: with a copy of them {:.2f} GB are wanted, {:.2f} GB are free\n",
-              engine->memory().resident_total_bytes / 1e9, engine->memory().free_bytes / 1e9);
+  if (engine->memory().resident_needed_bytes && engine->memory().fits())
+    to_stderr("argent: weights are used where they lie in the file, which is slower: with a copy of them {} are wanted, {} are free\n",
+              bytes_text(engine->memory().resident_needed_bytes), bytes_text(engine->memory().free_bytes));
   const bool show = stderr_is_terminal() && engine->memory().weights_bytes > (512u << 20);
   const Status status = engine->load([&](const Progress& p) {
     if (show) to_stderr("\r{}: {:.1f} of {:.1f} GB", p.what, p.done / 1e9, p.total / 1e9), std::fflush(stderr);
