@@ -24,10 +24,11 @@ void on_interrupt(int) {
   if (interrupts >= fatal_interrupts) _exit(130);
 }
 
-Result<KvType> kv_type(std::string_view flag, std::string_view name) {
+// The type called `name`, which is all of the flag's value or half of it.
+Result<KvType> kv_type(std::string_view flag, std::string_view value, std::string_view name) {
   for (size_t i = 0; i < kKvTypeNames.size(); ++i)
     if (name == kKvTypeNames[i]) return KvType(i);
-  return fail(Code::invalid, "{} {}: wanted f16, bf16, f32 or q8_0{}", flag, name,
+  return fail(Code::invalid, "{} {}: wanted f16, bf16, f32 or q8_0{}", flag, value,
               flag == "--cache-type" ? ", or two of them as K,V" : "");
 }
 
@@ -49,6 +50,11 @@ void ModelOptions::add(CLI::App& app, bool computes) {
   app.add_flag("--json", json, "print JSON");
 }
 
+Status ModelOptions::check_names() const {
+  if (weights == "auto" || weights == "resident" || weights == "mapped") return {};
+  return fail(Code::invalid, "--weights {}: wanted auto, resident or mapped", weights);
+}
+
 Result<EngineOptions> ModelOptions::engine_options() const {
   EngineOptions o;
   o.device = device.empty() ? switch_text(Switch::device) : device;
@@ -63,14 +69,13 @@ Result<EngineOptions> ModelOptions::engine_options() const {
   ARGENT_LET(o.fuse, switch_bool(Switch::fuse));
   ARGENT_LET(o.prefix_cache, switch_bool(Switch::prefix_cache));
   o.n_ctx = ctx;
-  if (weights == "resident") o.weights = WeightStorage::resident;
-  else if (weights == "mapped") o.weights = WeightStorage::mapped;
-  else if (weights != "auto") return fail(Code::invalid, "--weights {}: wanted auto, resident or mapped", weights);
+  ARGENT_TRY(check_names());
+  if (weights != "auto") o.weights = weights == "resident" ? WeightStorage::resident : WeightStorage::mapped;
   const size_t comma = cache_type.find(',');
-  ARGENT_LET(o.backend.kv_k, kv_type("--cache-type", std::string_view(cache_type).substr(0, comma)));
-  ARGENT_LET(o.backend.kv_v, kv_type("--cache-type", comma == std::string::npos ? cache_type : cache_type.substr(comma + 1)));
-  if (!cache_type_k.empty()) { ARGENT_LET(o.backend.kv_k, kv_type("--cache-type-k", cache_type_k)); }
-  if (!cache_type_v.empty()) { ARGENT_LET(o.backend.kv_v, kv_type("--cache-type-v", cache_type_v)); }
+  ARGENT_LET(o.backend.kv_k, kv_type("--cache-type", cache_type, std::string_view(cache_type).substr(0, comma)));
+  ARGENT_LET(o.backend.kv_v, kv_type("--cache-type", cache_type, comma == std::string::npos ? cache_type : cache_type.substr(comma + 1)));
+  if (!cache_type_k.empty()) { ARGENT_LET(o.backend.kv_k, kv_type("--cache-type-k", cache_type_k, cache_type_k)); }
+  if (!cache_type_v.empty()) { ARGENT_LET(o.backend.kv_v, kv_type("--cache-type-v", cache_type_v, cache_type_v)); }
   if (activations == "f32") o.backend.activations = ActivationMode::f32;
   else if (activations != "native") return fail(Code::invalid, "--activations {}: wanted native or f32", activations);
   return o;
@@ -133,9 +138,9 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const s
   if (adjust) adjust(engine_options);
   ARGENT_LET(std::unique_ptr<Engine> engine, Engine::open(path, engine_options));
   if (!load) return engine;
-  if (engine->memory().resident_total_bytes && engine->memory().fits())
-    to_stderr("argent: weights are used where they lie in the file, which is slower: with a copy of them {:.2f} GB are wanted, {:.2f} GB are free\n",
-              engine->memory().resident_total_bytes / 1e9, engine->memory().free_bytes / 1e9);
+  if (engine->memory().resident_needed_bytes && engine->memory().fits())
+    to_stderr("argent: weights are used where they lie in the file, which is slower: with a copy of them {} are wanted, {} are free\n",
+              bytes_text(engine->memory().resident_needed_bytes), bytes_text(engine->memory().free_bytes));
   const bool show = stderr_is_terminal() && engine->memory().weights_bytes > (512u << 20);
   const Status status = engine->load([&](const Progress& p) {
     if (show) to_stderr("\r{}: {:.1f} of {:.1f} GB", p.what, p.done / 1e9, p.total / 1e9), std::fflush(stderr);
