@@ -19,8 +19,9 @@ enum class ToolStyle {
   hermes,    // <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Qwen 2.5 and 3, Hermes)
   llama3,    // {"name": ..., "parameters": {...}} as the whole answer, perhaps behind <|python_tag|>
   mistral,   // [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...], and [TOOL_CALLS]name[ARGS]{...}
-  gemma,     // ```tool_code or ```json fences, and <start_function_call>call:name{...}<end_function_call>
-  deepseek,  // <|tool calls begin|> ... in full-width bars
+  gemma,     // ```tool_code or ```json fences, what is in them without a fence as the start of the answer, and
+             // <start_function_call>call:name{...}<end_function_call>, which Gemma 4 marks with <|tool_call>
+  deepseek,  // <｜tool▁calls▁begin｜> ... in full-width bars; arguments bare or in a ```json fence
   llama4,    // <|python_start|>[name(a=1), ...]<|python_end|> and the bare list; objects in their place
   json,      // any JSON object or array of objects with a name and arguments or parameters
   atem,      // Muse Glimmer: messages with recipients (" to=self<|message|>"), <atem:function_calls> with tags inside
@@ -52,6 +53,9 @@ struct OutputDelta {
 // Reasoning: a thought may begin where nothing but white space, another thought or a call came before; elsewhere
 // think_begin is text. Newlines around a thought belong to neither side. A thought that is still open at the end of the
 // answer is reasoning.
+//
+// The text has the texts of control tokens in it: most marks are such tokens. An <|eom|> of Muse Glimmer ends a
+// message, not the answer.
 //
 // Calls: a block of calls (one pair of marks, one list) is held until it is complete; then it is calls, and its marks
 // are gone. White space alone around calls is no content. A block that is malformed in any way - no JSON, a name that

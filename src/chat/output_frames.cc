@@ -441,7 +441,9 @@ std::vector<Opening> openings(ToolStyle style) {
       return {{"```tool_code", K::python, "```"},
               {"```json", K::json, "```"},
               {"<start_function_call>", K::gemma, "<end_function_call>"},
-              {"<|tool_call>", K::gemma, "<tool_call|>"}};
+              {"<|tool_call>", K::gemma, "<tool_call|>"},
+              {"[", K::python, "", kStart, kInside},
+              {"{", K::json, "", kStart, kInside}};
     case ToolStyle::deepseek:
       return {{kCallsBegin, K::deepseek, ""}};
     case ToolStyle::llama4:

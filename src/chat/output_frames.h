@@ -12,7 +12,7 @@
 
 namespace argent::output {
 
-// Read one byte at a time, and never one twice: a block that went wrong is text, and nothing in it is looked at again.
+// Reads one byte at a time and none twice: a block that went wrong is text, and nothing in it is looked at again.
 class Frame {
  public:
   virtual ~Frame() = default;
@@ -39,7 +39,7 @@ struct Opening {
   bool inside = false;      // the mark is the block's first byte too
 };
 
-// The openings of a style; those that work on text, first.
+// None is the beginning of another.
 std::vector<Opening> openings(ToolStyle style);
 
 // calls and tools must outlive the frame. tools: the request's, in OpenAI's form.

@@ -220,6 +220,8 @@ TEST(Output, Gemma) {
           {"```tool_code\nf(s='''a\n'b''')\nf()```", "||f#0 {\"s\": \"a\\n'b\"}|f#1 {}"},
           {"```json\n{\"name\": \"f\", \"parameters\": {}}\n```", "||f#0 {}"},
           {"```json\n[{\"name\":\"f\",\"arguments\":{}},{\"name\":\"f\",\"arguments\":{}}]```", "||f#0 {}|f#1 {}"},
+          {"[f(n=1)]", "||f#0 {\"n\": 1}"},
+          {"\n{\"name\": \"f\", \"parameters\": {}}", "||f#0 {}"},
           {"<start_function_call>call:f{s:<escape>a \"}\"<escape>,n:-1.5,o:{a:[true,<escape><escape>]}}"
            "<end_function_call>",
            R"(||f#0 {"s": "a \"}\"", "n": -1.5, "o": {"a": [true, ""]}})"},
@@ -367,6 +369,21 @@ TEST(Output, Atem) {
   }
   form.starts_in_thought = true;
   expect_any_cut(form, "why<|eom|><|start|>assistant to=user<|message|>so", "so|why");
+}
+
+TEST(Output, DeltasAreWholeCharacters) {
+  OutputForm form{ToolStyle::deepseek, "<think>", "</think>", false};
+  std::string text =
+      "<think>é</thé</think>\n<｜tool▁sép｜>é<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"s\":\"";
+  for (int i = 0; i < 500; ++i) text += i % 2 ? "é" : "😀";
+  OutputParser parser(form, tools(), [](uint32_t) { return "id"; });
+  for (size_t i = 0, n = 0; i < text.size(); i += n) {
+    for (n = 1; i + n < text.size() && (text[i + n] & 0xc0) == 0x80;) ++n;
+    OutputDelta d = parser.push(std::string_view(text).substr(i, n));
+    Json all = {d.content, d.reasoning};
+    for (const ToolDelta& c : d.calls) all.push_back(c.arguments);
+    EXPECT_NO_THROW(all.dump()) << "at " << i;
+  }
 }
 
 TEST(Output, NoToolsNoCalls) {
