@@ -17,7 +17,7 @@ namespace argent {
 enum class ToolStyle {
   none,      // never: calls stay text
   hermes,    // <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Qwen 2.5 and 3, Hermes)
-  llama3,    // {"name": ..., "parameters": {...}} as the whole answer, perhaps behind <|python_tag|>
+  llama3,    // {"name": ..., "parameters": {...}} at the start of the answer or behind <|python_tag|>
   mistral,   // [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...], and [TOOL_CALLS]name[ARGS]{...}
   gemma,     // ```tool_code or ```json fences, what is in them without a fence as the start of the answer, and
              // <start_function_call>call:name{...}<end_function_call>, which Gemma 4 marks with <|tool_call>
@@ -64,7 +64,8 @@ struct OutputDelta {
 // Arguments that are JSON come through exactly as the model wrote them; other notations are turned into JSON.
 // Holding ends early in one case: when the name is known and the arguments have grown beyond 1 KiB of JSON, the block's
 // calls are given at once and the rest of the arguments as it comes. If such a block goes wrong after all, the client
-// keeps a call whose arguments are no complete JSON, and gets the whole block as content too: no byte is lost.
+// keeps the call with what it was given, perhaps no complete JSON, and gets the whole block as content too: no byte is
+// lost.
 class OutputParser {
  public:
   // tools: the request's, in OpenAI's form; a call of any other name is text. ids: makes the id of call i.
