@@ -5,9 +5,7 @@
 
 With a URL only what any model can answer is tested. --screenshots writes docs/images/page-{light,dark,phone}.png.
 """
-import io
 import json
-import re
 import shutil
 import sys
 import tempfile
@@ -15,91 +13,23 @@ import time
 import traceback
 import urllib.request
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from playwright.sync_api import expect, sync_playwright
 
 import markdown_cases
 import mock_server
+from browser import Tab, mock, screenshots, seen
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 MAX_PAGE_BYTES = 200_000
-MAX_IMAGE_BYTES = 150_000
 expect.set_options(timeout=10_000)
-
-
-class Tab:
-    """A fresh browser profile with the page open, and what went wrong in it."""
-
-    def __init__(self, browser, url, **options):
-        self.url = url
-        self.problems = []
-        self.expected = ()  # parts of console errors that a test causes on purpose
-        self.bytes = 0
-        self.context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
-        self.page = self.context.new_page()
-        self.page.on("console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda e: self.problems.append(f"exception: {e}"))
-        self.page.on("request", self.see)
-        self.page.on("response", self.count)
-        self.page.on("dialog", lambda d: (self.problems.append("dialog: " + d.message), d.dismiss()))
-        self.page.add_init_script("addEventListener('securitypolicyviolation', (e) => console.error('CSP: ' + e.violatedDirective + ' ' + e.blockedURI))")
-        self.open()
-
-    def see(self, request):
-        if urlsplit(request.url).netloc != urlsplit(self.url).netloc and not request.url.startswith(("blob:" + self.url, "data:")):
-            self.problems.append("request to another origin: " + request.url)
-
-    def count(self, response):
-        if "/v1/" not in response.url and response.url.startswith("http") and response.ok:
-            self.bytes += len(response.body())
-
-    def open(self, fragment=""):
-        self.page.goto(self.url + fragment)
-        self.page.wait_for_selector("html[data-ready]")
-
-    def reload(self):
-        self.page.reload()
-        self.page.wait_for_selector("html[data-ready]")
-
-    def say(self, text, wait=True):
-        self.page.fill("#input", text)
-        self.page.press("#input", "Enter")
-        if wait:
-            self.done()
-
-    def done(self):
-        expect(self.page.locator("#send")).to_have_attribute("aria-label", "Send", timeout=60_000)
-
-    def answers(self):
-        return self.page.locator(".answer .markdown")
-
-    def last(self):
-        return self.page.locator(".answer").last
-
-    def button(self, name):
-        return self.page.get_by_role("button", name=name, exact=True)
-
-    def close(self):
-        self.context.close()
-        found = [p for p in self.problems if not any(e in p for e in self.expected)]
-        assert not found, f"the browser complained: {found}"
-
-
-def mock(url, **values):
-    """Sets the mock back, with these values; without values only reads."""
-    urllib.request.urlopen(urllib.request.Request(url + "mock", json.dumps(values).encode(), method="POST")).read()
-
-
-def seen(url):
-    return json.load(urllib.request.urlopen(url + "mock"))
 
 
 # ---- with any server -----------------------------------------------------------------------------------------------------
 
 def test_loads_and_is_small(tab):
     tab.page.wait_for_timeout(200)
-    assert 0 < tab.bytes < MAX_PAGE_BYTES, tab.bytes
+    size = sum(len(response.body()) for response in tab.responses if "/v1/" not in response.url)
+    assert 0 < size < MAX_PAGE_BYTES, size
     response = urllib.request.urlopen(tab.url)
     policy = response.headers["content-security-policy"]
     assert policy == mock_server.CSP, policy
@@ -111,7 +41,6 @@ def test_answer_and_figures(tab):
     expect(tab.page.locator(".user .text")).to_have_text("Say hello.")
     assert tab.answers().last.inner_text().strip()
     expect(tab.page.locator(".figures")).to_contain_text("tokens")
-    assert re.search(r"[\d.]+ tok/s · ?first after", tab.page.locator(".figures").inner_text().replace("\n", " ")) or True
     expect(tab.page.locator(".chats li.current")).to_contain_text("Say hello.")
 
 
@@ -400,7 +329,7 @@ def test_export_import(tab):
 
 
 def test_full_storage(tab):
-    tab.page.evaluate("IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError') }")
+    tab.page.evaluate("() => { IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError') } }")
     tab.say("one")
     expect(tab.page.locator(".toast")).to_contain_text("no room left")
     tab.say("two")
@@ -530,7 +459,7 @@ def test_copy(tab):
 
 def test_models(tab):
     mock(tab.url, models=[{"id": "a", "state": "unloaded", "progress": 0, "context_length": 100},
-                          {"id": "b", "state": "loading", "progress": 0.4, "context_length": 30}])
+                          {"id": "b", "state": "loading", "progress": 0.4, "context_length": 25}])
     tab.reload()
     select = tab.page.get_by_label("Model", exact=True)
     expect(select.locator("option")).to_have_text(["a (not loaded)", "b (loading 40 %)"])
@@ -555,50 +484,6 @@ def test_markdown(tab):
     markdown_cases.check(tab.page)
 
 
-# ---- screenshots ---------------------------------------------------------------------------------------------------------
-
-def small_png(data):
-    from PIL import Image
-    for colours in (256, 128, 64):
-        out = io.BytesIO()
-        Image.open(io.BytesIO(data)).convert("RGB").quantize(colours, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
-        if len(out.getvalue()) < MAX_IMAGE_BYTES:
-            return out.getvalue()
-    raise AssertionError(f"a screenshot has {len(out.getvalue())} bytes")
-
-
-def earlier_chats():
-    day = 86_400_000
-    now = time.time() * 1000
-    titles = [("Names for a small sailing boat", 0.02), ("Translate a letter to my landlord", 1), ("Why bread needs to rest", 1.1),
-              ("Regular expression for dates", 3), ("Packing list for the mountains", 4), ("Explain the tides to a child", 5)]
-    return json.dumps({"format": "argent-conversations", "version": 1, "conversations": [
-        {"id": f"c{i}", "title": title, "created": now - age * day, "updated": now - age * day, "messages": []} for i, (title, age) in enumerate(titles)]})
-
-
-def screenshots(browser, url):
-    folder = ROOT / "docs/images"
-    folder.mkdir(parents=True, exist_ok=True)
-    wide = {"viewport": {"width": 1280, "height": 840}}
-    phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True, "is_mobile": True}
-    for name, options in (("light", wide), ("dark", {**wide, "color_scheme": "dark"}), ("phone", phone)):
-        mock(url, models=[{"id": "smollm2-135m-instruct-q4_1", "state": "loaded", "progress": 1, "context_length": 8192}])
-        tab = Tab(browser, url, **options)
-        if name != "phone":
-            tab.page.click("#settings-open")
-            tab.page.set_input_files("#import-file", {"name": "x.json", "mimeType": "application/json", "buffer": earlier_chats().encode()})
-        tab.page.fill("#input", "Explain how a hash table works, with a small example in Python.")
-        tab.page.click("#send")
-        tab.done()
-        tab.page.evaluate("document.querySelector('#toasts').replaceChildren(); document.activeElement.blur()")
-        tab.page.mouse.move(1, 400)
-        if name != "light":
-            tab.page.evaluate("document.querySelector('#scroll').scrollTop = 0")
-        tab.page.wait_for_timeout(300)
-        (folder / f"page-{name}.png").write_bytes(small_png(tab.page.screenshot()))
-        tab.close()
-
-
 ANY_SERVER = [test_loads_and_is_small, test_answer_and_figures, test_kept_over_reload]
 
 
@@ -617,6 +502,7 @@ def main():
                 mock(url)
             start = time.time()
             phone = {"viewport": {"width": 390, "height": 640}, "has_touch": True, "is_mobile": True} if test is test_phone else {}
+            tab = None
             try:
                 tab = Tab(browser, url, **phone)
                 test(tab)
@@ -625,7 +511,7 @@ def main():
                 print(f"ok      {test.__name__}  {time.time() - start:.1f} s", flush=True)
             except Exception:  # noqa: BLE001 - a failed check of any kind is one failed test
                 failed += 1
-                print(f"FAILED  {test.__name__}\n{traceback.format_exc()}\n{tab.problems}", flush=True)
+                print(f"FAILED  {test.__name__}\n{traceback.format_exc()}\n{tab and tab.problems}", flush=True)
         if "--screenshots" in sys.argv:
             screenshots(browser, url)
         browser.close()

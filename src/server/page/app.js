@@ -64,7 +64,7 @@ new ResizeObserver(toEnd).observe(scroller);
 const actions = {
   show(node, label) {
     current.show(node);
-    store.saveSoon(current);
+    store.save(current);
     pin(false);
     render();
     const view = views.find((v) => v.node === node);

@@ -8,7 +8,7 @@ const MAX_DEPTH = 12;      // of quotes and lists; deeper ones are text
 const MAX_COLUMNS = 100;
 const MAX_RULE = 2000;     // characters of the line below a table's head
 
-const FENCE = /^([ \t]*)(`{3,}|~{3,})[ \t]*([^`\n]*)$/;
+const FENCE = /^([ \t]*)(`{3,}|~{3,}(?!~))([^`\n]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?=[ \t]|$)/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const UNDERLINE = /^ {0,3}=+[ \t]*$/;
@@ -76,7 +76,7 @@ function parseCode(lines, i, fence, open) {
     body.push(line.slice(Math.min(indent, indentOf(line))));
   }
   if (open && end === lines.length && /^[ \t]*[`~]{1,2}$/.test(body[body.length - 1])) body.pop();  // a closing fence on its way
-  const language = /^[^\s{,]*/.exec(fence[3])[0].slice(0, 30);
+  const language = /^[^\s{,]*/.exec(fence[3].trim())[0].slice(0, 30);
   return [{ type: 'code', kind: 'code ' + language, language, text: body.join('\n') }, Math.min(end + 1, lines.length)];
 }
 

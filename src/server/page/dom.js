@@ -1,6 +1,7 @@
 // Small helpers around the DOM. Nothing here, or anywhere in the page, parses text as HTML.
 
-// h('a', { class, href, onclick, ... }, children...): strings become text nodes; false and null children are left out.
+// h('a', { class, href, onclick, ... }, children...): strings become text nodes, arrays (of any length, which arguments may not
+// have) their elements; false and null children are left out.
 export function h(tag, attributes = {}, ...children) {
   const el = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -8,8 +9,20 @@ export function h(tag, attributes = {}, ...children) {
     else if (typeof value === 'boolean') el.toggleAttribute(name, value);
     else if (value !== null && value !== undefined) el.setAttribute(name, value);
   }
-  for (const child of children) if (child !== null && child !== undefined && child !== false) el.append(child);
+  return add(el, children);
+}
+
+export function add(el, children) {
+  for (const child of children) {
+    if (Array.isArray(child)) add(el, child);
+    else if (child !== null && child !== undefined && child !== false) el.append(child);
+  }
   return el;
+}
+
+export function fill(el, children) {
+  el.textContent = '';
+  return add(el, children);
 }
 
 export const $ = (id) => document.getElementById(id);

@@ -25,7 +25,7 @@ export function safeLink(address) {
 
 function link(address, nodes) {
   const href = safeLink(address);
-  return href ? h('a', { href, target: '_blank', rel: 'noopener noreferrer nofollow' }, ...nodes) : h('span', { class: 'dead-link', title: 'Not a web address' }, ...nodes);
+  return href ? h('a', { href, target: '_blank', rel: 'noopener noreferrer nofollow' }, nodes) : h('span', { class: 'dead-link', title: 'Not a web address' }, nodes);
 }
 
 // Finds the end of code spans in constant time each: the starts of all runs of backticks, by length.
@@ -107,7 +107,7 @@ class Inline {
         while (count && opener.count) {
           const used = Math.min(2, count, opener.count);
           const nodes = this.take(i);
-          this.out.push(h(mark === '~' ? 's' : used === 2 ? 'strong' : 'em', {}, ...nodes));
+          this.out.push(h(mark === '~' ? 's' : used === 2 ? 'strong' : 'em', {}, nodes));
           opener.count -= used;
           count -= used;
         }
@@ -144,7 +144,7 @@ class Inline {
     this.out.pop();
     if (image && !nodes.length) nodes.push('image');
     if (!image) for (const opener of this.waiting) if (opener.mark === '[') opener.dead = true;
-    this.out.push(found ? link(found[1] ?? found[2], nodes) : h('a', {}, ...nodes));
+    this.out.push(found ? link(found[1] ?? found[2], nodes) : h('a', {}, nodes));
     return found ? at + 1 + found[0].length : this.text.length;
   }
 
@@ -269,7 +269,7 @@ class Inline {
       const nodes = this.take(i);
       this.out.pop();
       this.waiting.pop();
-      if (nodes.length) this.out.push(h(opener.mark === '~' ? 's' : opener.count >= 2 ? 'strong' : 'em', {}, ...nodes));
+      if (nodes.length) this.out.push(h(opener.mark === '~' ? 's' : opener.count >= 2 ? 'strong' : 'em', {}, nodes));
     }
   }
 }

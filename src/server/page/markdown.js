@@ -4,7 +4,7 @@
 import { parseBlocks } from './blocks.js';
 import { renderInline } from './inline.js';
 import { languageOf, tokenize } from './highlight.js';
-import { copyButton, h } from './dom.js';
+import { add, copyButton, fill, h } from './dom.js';
 
 const MAX_COLOURED = 200_000;  // characters of a code block; longer ones stay plain
 
@@ -14,7 +14,7 @@ class TextView {
     this.el = h(tag);
   }
   update(block) {
-    this.el.replaceChildren(...renderInline(block.text, block.open));
+    fill(this.el, renderInline(block.text, block.open));
   }
 }
 
@@ -40,7 +40,7 @@ class CodeView {
     for (;;) {
       const end = this.text.indexOf('\n', this.line);
       const [nodes, state] = this.render(this.text.slice(this.line, end < 0 ? undefined : end + 1));
-      this.code.append(...nodes);
+      add(this.code, nodes);
       this.tail = nodes;
       if (end < 0) return;
       this.state = state;
@@ -97,7 +97,7 @@ class TableView {
     this.el = h('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Table' }, h('table', {}, h('thead', {}, this.head), this.body));
   }
   update(block) {
-    const cells = (tag, row) => block.align.map((align, i) => h(tag, align ? { class: align } : {}, ...renderInline(row.cells[i] ?? '', row.open)));
+    const cells = (tag, row) => block.align.map((align, i) => h(tag, align ? { class: align } : {}, renderInline(row.cells[i] ?? '', row.open)));
     if (this.headKey !== block.head.key) this.head.replaceChildren(...cells('th', block.head));
     this.headKey = block.head.key;
     block.rows.forEach((row, i) => {
