@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The web page in a real browser, against mock_server.py or a server that runs already.
 
-    page_test.py [URL] [--screenshots]
+    page_test.py [URL] [PATTERN] [--screenshots]
 
-With a URL only what any model can answer is tested. --screenshots writes docs/images/page-{light,dark,phone}.png.
+With a URL only what any model can answer is tested; with a pattern only tests whose name contains it. --screenshots writes docs/images/page-{light,dark,phone}.png.
 """
 import json
 import shutil
@@ -488,9 +488,10 @@ ANY_SERVER = [test_loads_and_is_small, test_answer_and_figures, test_kept_over_r
 
 
 def main():
-    arguments = [a for a in sys.argv[1:] if not a.startswith("--")]
-    url = arguments[0].rstrip("/") + "/" if arguments else mock_server.start()
-    tests = ANY_SERVER if arguments else [f for n, f in globals().items() if n.startswith("test_")]
+    given = next((a.rstrip("/") + "/" for a in sys.argv[1:] if a.startswith("http")), None)
+    pattern = next((a for a in sys.argv[1:] if not a.startswith(("http", "--"))), "")
+    url = given or mock_server.start()
+    tests = ANY_SERVER if given else [f for n, f in globals().items() if n.startswith("test_")]
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not chromium:
         sys.exit("page_test.py: no chromium is installed")
@@ -498,7 +499,9 @@ def main():
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], downloads_path=folder)
         for test in tests:
-            if not arguments:
+            if pattern not in test.__name__:
+                continue
+            if not given:
                 mock(url)
             start = time.time()
             phone = {"viewport": {"width": 390, "height": 640}, "has_touch": True, "is_mobile": True} if test is test_phone else {}

@@ -197,7 +197,6 @@ async function answer(chat, question) {
   store.chats.set(chat.id, chat);
   store.save(chat);
   if (chat === current) {
-    for (const view of views) if (view.node.role === 'user' || view.node === question) view.update();
     pin(true);
     render();
     toEnd();
@@ -300,7 +299,7 @@ function showModels() {
   } else {
     picker.replaceChildren(dot, h('span', { class: 'model-name' }, chosen?.id ?? 'No model'), h('span', { class: 'state' }, state));
   }
-  if (chosen) $('hello-model').textContent = `${chosen.id} runs on your own machine, and conversations stay in this browser.`;
+  if (chosen) $('hello-model').textContent = `You are talking to ${chosen.id}. Conversations stay in this browser.`;
   const run = runs.get(current.id);
   if (run?.view && !run.first) run.view.waiting(chosen?.state === 'loading' ? `The model is ${state}` : '');
 }

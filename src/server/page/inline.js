@@ -76,10 +76,26 @@ class Inline {
     this.flush();
     const at = this.out.lastIndexOf(this.waiting[index]);
     this.waiting.length = index + 1;
-    return this.out.splice(at + 1).map((part) => this.finish(part));
+    return this.finish(this.out.splice(at + 1));
   }
-  finish(part) {
-    return part.mark === undefined ? part : part.mark.repeat(part.count);
+  // Openers without a closer are text; neighbouring texts become one.
+  finish(parts) {
+    const nodes = [];
+    let text = [];
+    const flush = () => {
+      if (text.length) nodes.push(text.join(''));
+      text = [];
+    };
+    for (const part of parts) {
+      if (part instanceof Node) {
+        flush();
+        nodes.push(part);
+      } else {
+        text.push(typeof part === 'string' ? part : part.mark.repeat(part.count));
+      }
+    }
+    flush();
+    return nodes;
   }
 
   delimiters(at) {
@@ -175,7 +191,7 @@ class Inline {
     }
     this.flush();
     if (this.open) this.closeAtEnd();
-    return this.out.map((part) => this.finish(part));
+    return this.finish(this.out);
   }
 
   special(at, ticks) {
