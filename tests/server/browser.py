@@ -97,7 +97,7 @@ def earlier_chats():
 def screenshots(browser, url):
     folder = ROOT / "docs/images"
     folder.mkdir(parents=True, exist_ok=True)
-    wide = {"viewport": {"width": 1280, "height": 840}}
+    wide = {"viewport": {"width": 1280, "height": 900}}
     phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True, "is_mobile": True}
     for name, options in (("light", wide), ("dark", {**wide, "color_scheme": "dark"}), ("phone", phone)):
         mock(url, models=[{"id": "smollm2-135m-instruct-q4_1", "state": "loaded", "progress": 1, "context_length": 8192}])
@@ -105,13 +105,16 @@ def screenshots(browser, url):
         if name != "phone":
             tab.page.click("#settings-open")
             tab.page.set_input_files("#import-file", {"name": "x.json", "mimeType": "application/json", "buffer": earlier_chats().encode()})
-        tab.page.fill("#input", "Explain how a hash table works, with a small example in Python.")
-        tab.page.click("#send")
-        tab.done()
+        for text in ("Which data structure finds a phone number by name?", "Explain how it works, with a small example in Python."):
+            tab.page.fill("#input", text)
+            tab.page.click("#send")
+            tab.done()
         tab.page.evaluate("document.querySelector('#toasts').replaceChildren(); document.activeElement.blur()")
         tab.page.mouse.move(1, 400)
-        if name != "light":
+        if name == "dark":
             tab.page.evaluate("document.querySelector('#scroll').scrollTop = 0")
+        if name == "phone":
+            tab.page.evaluate("document.querySelectorAll('.user')[1].scrollIntoView()")
         tab.page.wait_for_timeout(300)
         (folder / f"page-{name}.png").write_bytes(small_png(tab.page.screenshot()))
         tab.close()

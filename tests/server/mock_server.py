@@ -108,7 +108,9 @@ def script(word, text, turn):
         return "", ["The line goes"], 0.02, "drop"
     if word == "fenced":
         return "", ["Look:\n\n```js\nconst a = `x", " y`; // note\n", "**not bold**"], 0.01, "length"
-    if word in ("explain", "hash"):
+    if word == "which":
+        return "", pieces("A **hash table**: looking up a name takes the same time however many there are."), 0, "stop"
+    if word == "explain":
         thought = "The reader wants the idea and a small example. Chaining is the easiest to show."
         return thought, pieces(SHOWCASE, 16), 0, "stop"
     return "", pieces(f"Answer {turn} to: {text}"), 0.002, "stop"

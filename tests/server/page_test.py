@@ -21,7 +21,7 @@ import mock_server
 from browser import Tab, mock, screenshots, seen
 
 MAX_PAGE_BYTES = 200_000
-expect.set_options(timeout=10_000)
+expect.set_options(timeout=30_000)
 
 
 # ---- with any server -----------------------------------------------------------------------------------------------------
@@ -464,7 +464,7 @@ def test_models(tab):
     select = tab.page.get_by_label("Model", exact=True)
     expect(select.locator("option")).to_have_text(["a (not loaded)", "b (loading 40 %)"])
     select.select_option("b")
-    expect(tab.page.locator(".state")).to_have_text("loading 40 %")
+    expect(tab.page.locator(".model .dot.loading")).to_be_visible()
     tab.say("hello to the second model")
     assert seen(tab.url)["requests"][0]["model"] == "b"
     expect(tab.page.locator(".figures")).to_contain_text("context")

@@ -287,7 +287,7 @@ function showModels() {
         settings.save();
         showModels();
       } });
-      picker.replaceChildren(dot, h('span', { class: 'select' }, select), h('span', { class: 'state' }));
+      picker.replaceChildren(dot, h('span', { class: 'select' }, select));
     }
     if (select.dataset.key !== key) {
       select.replaceChildren(...models.map((model) => h('option', { value: model.id }, model.id + (describe(model) && ` (${describe(model)})`))));
@@ -295,7 +295,6 @@ function showModels() {
     }
     select.value = settings.model;
     picker.firstChild.replaceWith(dot);
-    picker.lastChild.textContent = state;
   } else {
     picker.replaceChildren(dot, h('span', { class: 'model-name' }, chosen?.id ?? 'No model'), h('span', { class: 'state' }, state));
   }

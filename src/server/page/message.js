@@ -17,7 +17,7 @@ export function seconds(ms) {
 // The figures below an answer: [text, explanation] each.
 function figures(stats) {
   const list = [];
-  if (stats.tokens > 0) list.push([`${grouped(stats.tokens)} tokens`, 'Length of the answer, thinking included']);
+  if (stats.tokens > 0) list.push([stats.tokens === 1 ? '1 token' : `${grouped(stats.tokens)} tokens`, 'Length of the answer, thinking included']);
   if (stats.speed > 0) list.push([`${stats.speed.toFixed(stats.speed < 100 ? 1 : 0)} tok/s`, 'Tokens a second while the answer was written']);
   if (stats.first > 0) list.push([`first after ${seconds(stats.first)}`, 'Time from sending to the first token']);
   if (stats.prompt > 0) {
