@@ -497,7 +497,7 @@ def main():
         sys.exit("page_test.py: no chromium is installed")
     passed = failed = 0
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], downloads_path=folder)
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"], downloads_path=folder)
         for test in tests:
             if pattern not in test.__name__:
                 continue
