@@ -8,8 +8,34 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
 
 namespace argent {
+namespace {
+
+// All mappings by where they begin, with their files: bytes of a model are handed on as pointers.
+struct OpenFile {
+  size_t size;
+  int fd;
+  std::string path;
+};
+std::mutex open_files_mutex;
+std::map<const uint8_t*, OpenFile, std::less<>>& open_files() {
+  static auto& files = *new std::map<const uint8_t*, OpenFile, std::less<>>;  // used until the last MappedFile is gone
+  return files;
+}
+
+void forget(const uint8_t* data) {
+  const std::lock_guard lock(open_files_mutex);
+  if (const auto file = open_files().find(data); file != open_files().end()) {
+    ::close(file->second.fd);
+    open_files().erase(file);
+  }
+}
+
+}  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -38,6 +64,9 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
     }
     file.data_ = static_cast<const uint8_t*>(p);
     file.mapped_ = true;
+    const std::lock_guard lock(open_files_mutex);
+    open_files()[file.data_] = {file.size_, fd, path};
+    return file;
   }
   ::close(fd);
   return file;
@@ -54,8 +83,35 @@ void MappedFile::drop_from(size_t from) {
   if (!mapped_ || from >= size_) return;
   const size_t page = size_t(::sysconf(_SC_PAGESIZE)), kept = (from + page - 1) / page * page;
   if (kept == 0 || kept >= size_) return;
+  forget(data_);
   ::munmap(const_cast<uint8_t*>(data_) + kept, size_ - kept);
   size_ = kept;
+}
+
+FileReader::FileReader(const uint8_t* data) {
+  const std::lock_guard lock(open_files_mutex);
+  auto file = open_files().upper_bound(data);
+  if (file == open_files().begin()) return;
+  --file;
+  if (size_t(data - file->first) >= file->second.size) return;
+  start_ = file->first;
+  fd_ = file->second.fd;
+  path_ = file->second.path;
+}
+
+Status FileReader::read(const uint8_t* data, size_t size, uint8_t* to) const {
+  if (fd_ < 0) {
+    std::memcpy(to, data, size);
+    return {};
+  }
+  while (size > 0) {
+    const ssize_t n = ::pread(fd_, to, size, off_t(data - start_));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(Code::io, "{}: cannot read: {}", path_, std::strerror(errno));
+    if (n == 0) return fail(Code::io, "{}: was cut short while it was read", path_);
+    data += n, to += n, size -= size_t(n);
+  }
+  return {};
 }
 
 void read_ahead(const uint8_t* data, size_t size) {
@@ -71,7 +127,9 @@ void read_ahead(const uint8_t* data, size_t size) {
 }
 
 MappedFile::~MappedFile() {
-  if (mapped_) ::munmap(const_cast<uint8_t*>(data_), size_);
+  if (!mapped_) return;
+  forget(data_);
+  ::munmap(const_cast<uint8_t*>(data_), size_);
 }
 
 }  // namespace argent

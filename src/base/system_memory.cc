@@ -32,7 +32,9 @@ uint64_t file_pages(const CgroupFolder& folder) {
 }
 
 uint64_t left_of(const CgroupFolder& folder) {
-  const uint64_t limit = read_number(folder.path + (folder.v2 ? "/memory.max" : "/memory.limit_in_bytes"), UINT64_MAX);
+  uint64_t limit = read_number(folder.path + (folder.v2 ? "/memory.max" : "/memory.limit_in_bytes"), UINT64_MAX);
+  // Above it nothing is killed, but every allocation waits for pages to be given up.
+  if (folder.v2) limit = std::min(limit, read_number(folder.path + "/memory.high", UINT64_MAX));
   const uint64_t used = read_number(folder.path + (folder.v2 ? "/memory.current" : "/memory.usage_in_bytes"), 0);
   const uint64_t held = used - std::min(used, file_pages(folder));
   return limit > held ? limit - held : 1;  // not 0, which means that nobody knows

@@ -175,11 +175,11 @@ class Bench {
 // within seconds, so a run has those of its neighbourhood.
 class Peaks {
  public:
-  explicit Peaks(Backend& backend) : backend_(backend), last_(backend.measure_peaks()), when_(Clock::now()) {}
+  explicit Peaks(Engine& engine) : engine_(engine), last_(engine.measure_peaks()), when_(Clock::now()) {}
 
   void after_run(Test& test, bool last) {
     if (!last && Clock::now() - when_ < std::chrono::seconds(1)) return;
-    const DevicePeaks now = backend_.measure_peaks();
+    const DevicePeaks now = engine_.measure_peaks();
     test.peaks.resize(test.seconds.size(), better(last_, now));
     last_ = now;
     when_ = Clock::now();
@@ -187,7 +187,7 @@ class Peaks {
 
  private:
   using Clock = std::chrono::steady_clock;
-  Backend& backend_;
+  Engine& engine_;
   DevicePeaks last_;
   Clock::time_point when_;
 };
@@ -211,6 +211,8 @@ std::string text_report(const Engine& engine, const std::string& cache_type, con
         "MB a token: weights and KV that must be read for it. % of what this machine did around each run, the "
         "median; at best:\nread {:.1f} GB/s, int8 {:.0f} GOP/s, f32 {:.0f} GOP/s\n",
         best.read_bytes * 1e-9, best.int8_ops * 1e-9, best.f32_ops * 1e-9);
+  else
+    out += "What the device can do was not measured: it cannot be, or too little memory is free for it.\n";
   return out;
 }
 
@@ -289,7 +291,7 @@ Status run(Options& o) {
   Bench bench(*engine);
   Profiler profiler;
   ARGENT_TRY(profiler.start(*engine, o.profile));
-  Peaks peaks(engine->backend());
+  Peaks peaks(*engine);
   for (Test& test : tests) {
     ARGENT_LET(test.cost, bench.cost(test));
     Test warm = test;

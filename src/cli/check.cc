@@ -41,11 +41,6 @@ std::vector<std::string> unsupported_parts(const gguf::File& file, const std::st
   return out;
 }
 
-std::string bytes_text(uint64_t bytes) {
-  return bytes < 10'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
-                                : fmt::format("{:.2f} GB", double(bytes) / 1e9);
-}
-
 Status CheckCommand::run() {
   ARGENT_TRY(positionals.settle(model.model, nullptr, nullptr, false));
   ARGENT_LET(const std::string path, find_model(model.model));
@@ -86,12 +81,16 @@ Status CheckCommand::run() {
     json["n_ctx_train"] = engine->model().n_ctx_train;
     json["n_sequences"] = n_sequences;
     json["cache_type"] = cache_type;
+    std::string where = "resident, in the device's layout";
+    if (memory.weights == WeightStorage::mapped) where = "mapped: used where they lie in the file";
+    if (memory.resident_needed_bytes)
+      where += fmt::format("; a copy of them wants {} free", bytes_text(memory.resident_needed_bytes));
     text += fmt::format("device {}: {}\n", caps.name, caps.description);
     text += fmt::format(
         "  {:<12}{:>12}  {}\n  {:<12}{:>12}  {} position{} of the context{}, {}\n  {:<12}{:>12}\n  {:<12}{:>12}\n  "
         "{:<12}{:>12}\n",
         "weights", bytes_text(memory.weights_bytes),
-        memory.weights == WeightStorage::resident ? "resident, in the device's layout" : "mapped: used where they lie in the file", "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(),
+        where, "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(),
         engine->n_ctx() == 1 ? "" : "s", n_sequences > 1 ? fmt::format(" for each of {} sequences", n_sequences) : "",
         cache_type, "workspace", bytes_text(memory.workspace_bytes), "in all", bytes_text(memory.total_bytes()), "free",
         bytes_text(memory.free_bytes));
@@ -106,7 +105,8 @@ Status CheckCommand::run() {
                                      : text));
   if (!unsupported.empty()) return fail(Code::unsupported, "{}", unsupported.front());
   if (!enough)
-    return fail(Code::out_of_memory, "{} needs {}, {} are free{}", path, bytes_text(memory.total_bytes()),
+    return fail(Code::out_of_memory, "{} needs {}, {} of it in reserve; {} are free{}", path,
+                bytes_text(memory.needed_bytes()), bytes_text(MemoryReport::kReserve),
                 bytes_text(memory.free_bytes),
                 memory.kv_bytes > memory.weights_bytes ? "; a smaller --ctx may fit" : "");
   return {};

@@ -27,6 +27,8 @@ struct ModelOptions {
   bool json = false;
 
   void add(CLI::App& app, bool computes);
+  // For commands that only read the file, which never come to engine_options(). invalid: --weights is none of its names.
+  Status check_names() const;
   Result<EngineOptions> engine_options() const;
 };
 

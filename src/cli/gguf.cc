@@ -94,6 +94,7 @@ Status GgufCommand::report(const std::vector<std::string>& paths) const {
 }
 
 Status GgufCommand::split() {
+  ARGENT_TRY(model.check_names());
   ARGENT_LET(std::string prefix, settle("OUT_PREFIX"));
   if (prefix.ends_with(".gguf")) prefix.resize(prefix.size() - 5);
   gguf::SplitOptions options{max_tensors, 0};
@@ -118,6 +119,7 @@ Status GgufCommand::split() {
 }
 
 Status GgufCommand::merge() {
+  ARGENT_TRY(model.check_names());
   ARGENT_LET(const std::string out, settle("OUT.gguf"));
   ARGENT_LET(const std::string path, find_model(model.model));
   ARGENT_LET(const gguf::File file, gguf::File::open(path));

@@ -319,6 +319,7 @@ Json InspectCommand::json(const gguf::File& file, const Facts& facts) const {
 
 Status InspectCommand::run() {
   ARGENT_TRY(positionals.settle(model.model, nullptr, nullptr, false));
+  ARGENT_TRY(model.check_names());
   ARGENT_LET(const std::string path, find_model(model.model));
   ARGENT_LET(const gguf::File file, gguf::File::open(path));
   if (chat_template) {

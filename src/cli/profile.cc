@@ -179,6 +179,8 @@ std::string profile_text(const Profile& profile, const DevicePeaks& peaks, bool 
         "measured in this run,\nwhichever is the limit; above 100 where caches held the bytes. % wait: threads waiting "
         "for the slowest of them.\n",
         peaks.read_bytes * 1e-9, peaks.int8_ops * 1e-9, peaks.f32_ops * 1e-9);
+  else
+    out += "What the device can do was not measured: it cannot be, or too little memory is free for it.\n";
   return out;
 }
 
@@ -207,7 +209,7 @@ Status Profiler::start(Engine& engine, const ProfileOptions& options) {
     ARGENT_TRY(trace_.open(options.trace));
   }
   engine_ = &engine;
-  peaks_ = engine.backend().measure_peaks();
+  peaks_ = engine.measure_peaks();
   engine.set_profile([this](const ProfiledStep& step) {
     profile_.add(step);
     trace_.add(step);
@@ -216,7 +218,7 @@ Status Profiler::start(Engine& engine, const ProfileOptions& options) {
 }
 
 const DevicePeaks& Profiler::peaks() {
-  if (!settled_) peaks_ = better(peaks_, engine_->backend().measure_peaks());
+  if (!settled_) peaks_ = better(peaks_, engine_->measure_peaks());
   settled_ = true;
   return peaks_;
 }

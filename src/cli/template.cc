@@ -24,6 +24,7 @@ Result<Json> read_json(const std::string& path, const std::string& flag) {
 
 Status TemplateCommand::run() {
   ARGENT_TRY(positionals.settle(model.model, nullptr, nullptr, false));
+  ARGENT_TRY(model.check_names());
   if (messages.empty()) return fail(Code::invalid, "--messages FILE.json is missing");
   ChatRequest request;
   ARGENT_LET(request.messages, read_json(messages, "--messages"));

@@ -14,6 +14,7 @@ struct Options {
 };
 
 Status run(Options& o) {
+  ARGENT_TRY(o.model.check_names());
   ARGENT_LET(const std::string text, o.words.settle_text(o.model.model, o.from_stdin));
   ARGENT_LET(const std::string path, find_model(o.model.model));
   ARGENT_LET(const gguf::File file, gguf::File::open(path));

@@ -9,11 +9,18 @@
 namespace argent {
 namespace {
 
-constexpr uint32_t kDefaultContext = 8192, kLeastContext = 2048;
+constexpr uint32_t kDefaultContext = 8192, kRoomyContext = 2048, kLeastContext = 512;
+// A device measures its read rate in memory that no cache holds.
+constexpr uint64_t kPeaksBytes = 256ull << 20;
 // Sizes below it can be added to those of weights and arena.
 constexpr uint64_t kMaxKvBytes = 1ull << 62;
 
 }  // namespace
+
+std::string bytes_text(uint64_t bytes) {
+  return bytes < 10'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
+                                : fmt::format("{:.2f} GB", double(bytes) / 1e9);
+}
 
 Result<std::unique_ptr<Backend>> make_backend(std::string_view device, const BackendOptions& options) {
   if (device == "cpu") return make_cpu_backend(options);
@@ -63,17 +70,17 @@ Status Engine::settle_memory() {
     }
   memory_.workspace_bytes = need_.arena_bytes;
 
-  ARGENT_TRY(settle_kv());
-  const bool roomy = options_.n_ctx || n_ctx_ >= std::min(model_.n_ctx_train, kLeastContext);
-  if (options_.weights || !resident || (memory_.fits() && roomy) || !caps.mapped_weights) return {};
-  memory_.resident_total_bytes = memory_.total_bytes();
+  const bool may_map = resident && !options_.weights && caps.mapped_weights;
+  ARGENT_TRY(settle_kv(may_map ? kRoomyContext : kLeastContext));
+  if (!may_map || memory_.fits()) return {};
+  memory_.resident_needed_bytes = memory_.needed_bytes();
   memory_.weights = WeightStorage::mapped;
   memory_.weights_bytes = 0;
-  return settle_kv();
+  return settle_kv(kLeastContext);
 }
 
 // Blocks of each layer group for the sequences; the context shrinks, when it was not asked for, until it fits.
-Status Engine::settle_kv() {
+Status Engine::settle_kv(uint32_t least_ctx) {
   const KvLayout& layout = model_.kv;
   kv_config_ = {.block_tokens = kKvBlockTokens,
                 .max_step = options_.budget.max_tokens,
@@ -103,8 +110,8 @@ Status Engine::settle_kv() {
                     options_.n_sequences, n_ctx_, layout.layers.size());
       memory_.kv_bytes = *sum;
     }
-    if (options_.n_ctx || n_ctx_ <= 512 || memory_.free_bytes == 0 || memory_.fits()) break;
-    n_ctx_ = std::max(512u, n_ctx_ / 2);
+    if (options_.n_ctx || n_ctx_ <= least_ctx || memory_.free_bytes == 0 || memory_.fits()) break;
+    n_ctx_ = std::max(least_ctx, n_ctx_ / 2);
   }
   for (size_t g = 0; g < layout.windows.size(); ++g)
     kv_config_.groups.push_back({need_.group_blocks[g], layout.windows[g]});
@@ -113,12 +120,12 @@ Status Engine::settle_kv() {
 
 Status Engine::load(const std::function<bool(const Progress&)>& progress) {
   if (!memory_.fits())
-    return fail(
-        Code::out_of_memory,
-        "{} needs {:.2f} GB (weights {:.2f}, KV cache of {} positions {:.2f}, workspace {:.2f}); {:.2f} GB are free{}",
-        file_.path(), memory_.total_bytes() / 1e9, memory_.weights_bytes / 1e9, n_ctx_, memory_.kv_bytes / 1e9,
-        memory_.workspace_bytes / 1e9, memory_.free_bytes / 1e9,
-        memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
+    return fail(Code::out_of_memory,
+                "{} needs {} (weights {}, KV cache of {} positions {}, workspace {}, reserve {}); {} are free{}",
+                file_.path(), bytes_text(memory_.needed_bytes()), bytes_text(memory_.weights_bytes), n_ctx_,
+                bytes_text(memory_.kv_bytes), bytes_text(memory_.workspace_bytes), bytes_text(MemoryReport::kReserve),
+                bytes_text(memory_.free_bytes),
+                memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
   const auto start = std::chrono::steady_clock::now();
   ARGENT_TRY(backend_->load(model_.graph, memory_.weights, progress));
   counters_.load_nanoseconds = uint64_t((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
@@ -130,6 +137,12 @@ Status Engine::load(const std::function<bool(const Progress&)>& progress) {
   ARGENT_LET(kv::Cache cache, kv::Cache::create(kv_config_));
   cache_ = std::make_unique<kv::Cache>(std::move(cache));
   return {};
+}
+
+DevicePeaks Engine::measure_peaks() {
+  const uint64_t free = backend_->caps().memory_free, mapped = memory_.weights_bytes ? 0 : memory_.file_bytes;
+  if (free && free < kPeaksBytes + MemoryReport::kReserve + mapped) return {};
+  return backend_->measure_peaks();
 }
 
 PlanKey Engine::key_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail) const {
@@ -250,8 +263,8 @@ Status Engine::reserve(SequenceId id, uint32_t n) {
 }
 
 // What the next step is about, oldest first. A plan samples, hands out logits or hands out states; kinds that wait take
-// turns.
-std::vector<SequenceId> Engine::waiting() {
+// turns, but the oldest sequence's has its own when another found no room.
+std::vector<SequenceId> Engine::waiting(bool by_turn) {
   const auto kind = [&](SequenceId id) {
     const SequenceMode& mode = sequences_[id].mode;
     return mode.sampling ? 0 : mode.hidden ? 2 : 1;
@@ -264,7 +277,7 @@ std::vector<SequenceId> Engine::waiting() {
             [&](SequenceId a, SequenceId b) { return sequences_[a].arrival < sequences_[b].arrival; });
   int turn = kind(ids[0]);
   for (SequenceId id : ids)
-    if (kind_served_[size_t(kind(id))] < kind_served_[size_t(turn)]) turn = kind(id);
+    if (by_turn && kind_served_[size_t(kind(id))] < kind_served_[size_t(turn)]) turn = kind(id);
   kind_served_[size_t(turn)] = counters_.steps + 1;
   std::erase_if(ids, [&](SequenceId id) { return kind(id) != turn; });
   return ids;
@@ -365,9 +378,14 @@ bool Engine::take_sample(Sequence& s, int32_t token) {
 }
 
 Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
-  const std::vector<SequenceId> ids = waiting();
+  std::vector<SequenceId> ids = waiting(true);
   if (ids.empty()) return false;
-  ARGENT_LET(const std::vector<Pick> picks, pick(ids));
+  Result<std::vector<Pick>> picked = pick(ids);
+  if (!picked) {
+    ids = waiting(false);
+    picked = pick(ids);
+  }
+  ARGENT_LET(const std::vector<Pick> picks, std::move(picked));
   const Tail tail = fill_step(ids, picks);
   ARGENT_LET(const StepResult result, run_step(tail));
   for (const Pick& pick : picks) {

@@ -37,15 +37,19 @@ struct MemoryReport {
   uint64_t weights_bytes = 0;  // resident on the device; 0 where they stay in the file's mapping
   uint64_t file_bytes = 0;     // of the tensors in the file
   WeightStorage weights = WeightStorage::resident;
-  uint64_t resident_total_bytes = 0;  // where weights are mapped because a copy does not fit: what that would take
+  uint64_t resident_needed_bytes = 0;  // where weights are mapped because a copy does not fit: what would be needed
   uint64_t kv_bytes = 0;
   uint64_t workspace_bytes = 0;  // the arena of the largest plan
   uint64_t free_bytes = 0;       // before loading; 0: unknown
   uint64_t total_bytes() const { return weights_bytes + kv_bytes + workspace_bytes; }
   // Headroom for what is not in the plan: tokenizer, stacks, code.
   static constexpr uint64_t kReserve = 64ull << 20;
-  bool fits() const { return free_bytes == 0 || total_bytes() + kReserve <= free_bytes; }
+  uint64_t needed_bytes() const { return total_bytes() + kReserve; }
+  bool fits() const { return free_bytes == 0 || needed_bytes() <= free_bytes; }
 };
+
+// For messages: "140.2 MB", from 10 GB on "12.34 GB".
+std::string bytes_text(uint64_t bytes);
 
 struct EngineCounters {
   uint64_t steps = 0, tokens = 0;
@@ -126,6 +130,10 @@ class Engine {
   // From now on the times of every step go to `sink`, also those of plans that ran before; an empty sink ends it.
   void set_profile(ProfileSink sink);
 
+  // What the device can do at most, measured now, between steps. Unknown where the memory that this takes for an instant
+  // is not free, or would push a mapped model out of the page cache.
+  DevicePeaks measure_peaks();
+
   // The plan that a step of these sizes runs, for dumps; a stage before `planned` stops the passes there.
   Result<Plan> plan_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail, Stage stage) const;
 
@@ -142,7 +150,7 @@ class Engine {
 
   explicit Engine(gguf::File file) : file_(std::move(file)) {}
   Status settle_memory();
-  Status settle_kv();
+  Status settle_kv(uint32_t least_ctx);
   PlanKey key_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail) const;
   Result<Plan> make(const PlanKey& key, Stage stage) const;
   Result<PlanId> plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail);  // compiled, made on first use
@@ -152,7 +160,7 @@ class Engine {
   uint32_t attach(Sequence& s);
   Status reserve(SequenceId id, uint32_t n);
   // The parts of step(), in order; a Pick's index is into ids.
-  std::vector<SequenceId> waiting();
+  std::vector<SequenceId> waiting(bool by_turn);
   Want want(const Sequence& s) const;
   Result<std::vector<Pick>> pick(std::span<const SequenceId> ids);
   Tail fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks);

@@ -48,7 +48,9 @@ class WrongInput(unittest.TestCase):
         self.fails(2, "ask", "x", "--ctx", "0", has="--ctx")
         self.fails(2, "ask", "x", "-t", "-3")
         self.fails(2, "ask", "x", "--cache-type", "q9", has="wanted f16, bf16, f32 or q8_0")
-        self.fails(2, "ask", "x", "--cache-type", "f16,q9", has="--cache-type q9")
+        self.fails(2, "ask", "x", "--cache-type", "f16,q9", has="--cache-type f16,q9: wanted")
+        self.fails(2, "ask", "x", "--cache-type", "f16,f32,q8_0", has="--cache-type f16,f32,q8_0: wanted")
+        self.fails(2, "ask", "x", "--cache-type", "f16,", has="--cache-type f16,: wanted")
         self.fails(2, "ask", "x", "-ctk", "q9", has="--cache-type-k q9")
         self.fails(2, "ask", "x", "-ctv", "", has="the value is empty")
         self.fails(2, "ask", "x", "--activations", "f64", has="f64")
@@ -58,6 +60,11 @@ class WrongInput(unittest.TestCase):
         self.fails(2, "inpsect", has="did you mean inspect?")
         self.fails(2, "gguf", "mrege", "a", "b", has="did you mean merge?")
         self.fails(2, "ask", "x", env={"ARGENT_THREADS": "many"}, has="ARGENT_THREADS")
+
+    def test_where_weights_are_to_be(self):
+        for args in [["ask", "x"], ["complete", "x"], ["bench"], ["check"], ["graph"], ["inspect"], ["tokenize", "x"],
+                     ["template", "--messages", "m.json"], ["gguf", "split", "m"], ["gguf", "merge", "m"]]:
+            self.fails(2, *args, "--weights", "bogus", has="--weights bogus: wanted auto, resident or mapped")
 
     def test_empty_values(self):
         for args in [("ask", "x", "-m", ""), ("ask", "x", "--device", ""), ("complete", "x", "-n", ""),

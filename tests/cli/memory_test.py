@@ -1,8 +1,10 @@
 """Where weights are, what that takes, how many threads run."""
+import json
 import os
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 
 import harness
@@ -90,7 +92,79 @@ class Outputs(unittest.TestCase):
         run = subprocess.run(["bash", "-c", f"ulimit -v 330000; exec {harness.BINARY} complete {SMOL} 'The capital' -n 2 --temp 0 -t 2"],
                              capture_output=True, text=True, env=environment())
         self.assertEqual(run.returncode, 0, run.stderr)
-        self.assertRegex(run.stderr, r"argent: weights are used where they lie in the file, .* ([\d.]+) GB are wanted, [\d.]+ GB are free\n")
+        self.assertRegex(run.stderr, r"argent: weights are used where they lie in the file, .* [\d.]+ MB are wanted, [\d.]+ MB are free\n")
+
+
+class Group:
+    """A control group with a memory limit (cgroup 2, else 1), for runs of the binary; unittest.SkipTest where none can be made."""
+
+    KINDS = [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")]
+
+    def __init__(self, limit):
+        for root, name in self.KINDS:
+            self.path = os.path.join(root, f"argent_test_{os.getpid()}")
+            try:
+                os.mkdir(self.path)
+            except OSError:
+                continue
+            try:
+                with open(os.path.join(self.path, name), "r+") as file:
+                    file.write(str(limit))
+                return
+            except OSError:
+                self.close()
+        raise unittest.SkipTest("no control group with a memory limit can be made here")
+
+    def run(self, *args):
+        procs = os.path.join(self.path, "cgroup.procs")
+        return subprocess.run(["bash", "-c", 'echo $$ > "$0" && exec "$@"', procs, harness.BINARY, *args],
+                              capture_output=True, text=True, env=environment(), timeout=120)
+
+    def close(self):
+        for _ in range(50):  # the kernel may still be taking leave of the last process
+            try:
+                return os.rmdir(self.path)
+            except OSError:
+                time.sleep(0.1)
+
+
+class ControlGroups(unittest.TestCase):
+    def within(self, limit, *args):
+        group = Group(limit)
+        try:
+            return group.run(*args)
+        finally:
+            group.close()
+
+    def check(self, limit, weights, *args):
+        run = self.within(limit, *args)
+        self.assertEqual(run.returncode, 0, (limit, args, run.stderr))
+        told = re.search(r"with a copy of them ([\d.]+) MB are wanted, ([\d.]+) MB are free\n", run.stderr)
+        self.assertEqual(told is not None, weights == "mapped", run.stderr)
+        if told:
+            self.assertGreater(float(told[1]), float(told[2]))
+        return run.stdout
+
+    def test_what_fits_is_chosen_and_nothing_is_killed(self):
+        for limit, weights in [(150 << 20, "mapped"), (250 << 20, "resident"), (600 << 20, "resident")]:
+            # peaks are measured in memory of their own where that is free
+            out = self.check(limit, weights, "bench", SMOL, "-p", "64", "-n", "4", "-r", "1", "-o", "json")
+            row = json.loads(out)[0]
+            self.assertEqual(row["weights"], weights)
+            self.assertEqual(row["peaks"]["read_bytes_per_second"] > 0, limit == 600 << 20)
+        self.check(150 << 20, "mapped", "complete", SMOL, "The capital of France is", "-n", "4", "--temp", "0", "--profile")
+
+    def test_an_unasked_context_shrinks_before_weights_are_mapped(self):
+        for limit, weights in [(240_000_000, "mapped"), (275_000_000, "resident")]:
+            report = json.loads(self.within(limit, "check", SMOL, "--json").stdout)
+            self.assertEqual(report["devices"][0]["weights"], weights)
+            self.assertGreaterEqual(report["n_ctx"], 2048)
+
+    def test_what_does_not_fit_is_refused(self):
+        run = self.within(60 << 20, "complete", SMOL, "a", "-n", "1")
+        self.assertEqual((run.returncode, run.stderr.count("\n")), (6, 1), run.stderr)
+        needed, free = re.search(r"needs ([\d.]+) MB .*; ([\d.]+) MB are free", run.stderr).groups()
+        self.assertGreater(float(needed), float(free))
 
 
 class Threads(unittest.TestCase):

@@ -288,7 +288,7 @@ SIMD_FN u8* put_block(const Rows& rows, u8* out) {
   }
 }
 
-// The columns of one panel of floats: whole vectors of words, then column by column.
+// Columns of one panel of floats: whole vectors of words, then column by column.
 template <Format F>
 SIMD_FN u8* put_floats(Rows at, uint32_t n_cols, const uint32_t* step, u8* out) {
   constexpr uint32_t kColumns = 16 / info(F).bytes;  // in four words
@@ -318,42 +318,48 @@ SIMD_FN u8* put_floats(Rows at, uint32_t n_cols, const uint32_t* step, u8* out) 
 }
 
 template <Format F>
-void pack(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel, uint32_t count, u8* out) {
+void pack_columns(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t panel, uint32_t first_col, uint32_t count,
+                  u8* out) {
   alignas(64) static constexpr u8 kZeros[256] = {};
-  constexpr uint32_t kBytes = info(F).bytes;
+  constexpr uint32_t kBytes = info(F).bytes, kBlock = info(F).block;
   static_assert(kBytes <= sizeof kZeros);
-  const uint64_t stride = uint64_t(n_cols / info(F).block) * kBytes;
-  for (uint32_t panel = first_panel; panel < first_panel + count; ++panel) {
-    Rows at;
-    uint32_t step[kRows];
-    for (uint32_t r = 0; r < kRows; ++r) {
-      const uint64_t row = uint64_t(panel) * kRows + r;
-      at.at[r] = row < n_rows ? rows + row * stride : kZeros;
-      step[r] = row < n_rows ? kBytes : 0;
-    }
-    if constexpr (!quantized(F)) {
-      out = put_floats<F>(at, n_cols, step, out);
-    } else {
-      for (uint32_t block = 0; block < n_cols / info(F).block; ++block) {
-        out = put_block<F>(at, out);
+  const uint64_t stride = uint64_t(n_cols / kBlock) * kBytes;
+  Rows at;
+  uint32_t step[kRows];
+  for (uint32_t r = 0; r < kRows; ++r) {
+    const uint64_t row = uint64_t(panel) * kRows + r;
+    at.at[r] = row < n_rows ? rows + row * stride + uint64_t(first_col / kBlock) * kBytes : kZeros;
+    step[r] = row < n_rows ? kBytes : 0;
+  }
+  if constexpr (!quantized(F)) {
+    put_floats<F>(at, count, step, out);
+  } else {
+    for (uint32_t block = 0; block < count / kBlock; ++block) {
+      out = put_block<F>(at, out);
 #pragma GCC unroll 16
-        for (uint32_t r = 0; r < kRows; ++r) at.at[r] += step[r];
-      }
+      for (uint32_t r = 0; r < kRows; ++r) at.at[r] += step[r];
     }
   }
 }
 
-void pack_panels(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel,
-                 uint32_t count, uint8_t* out) {
+void pack_columns(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t panel,
+                  uint32_t first_col, uint32_t count, uint8_t* out) {
   switch (format) {
 #define FORMAT(name, NAME, id, block, bytes) \
   case Format::name:                         \
-    return pack<Format::name>(rows, n_rows, n_cols, first_panel, count, out);
+    return pack_columns<Format::name>(rows, n_rows, n_cols, panel, first_col, count, out);
 #define KNOWN(NAME, id, block, bytes)
 #include "quant/formats.def"
 #undef FORMAT
 #undef KNOWN
   }
+}
+
+void pack_panels(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel,
+                 uint32_t count, uint8_t* out) {
+  const uint64_t bytes = panel_bytes(format, n_cols);
+  for (uint32_t i = 0; i < count; ++i)
+    pack_columns(format, rows, n_rows, n_cols, first_panel + i, 0, n_cols, out + i * bytes);
 }
 
 // Writes every kLanes-th value of a vector of rows: column k of row `lane`.
@@ -417,6 +423,6 @@ void unpack_row(const PackedMatrix& weights, uint32_t row, float* out) {
 }  // namespace
 
 extern const PackKernels kPackKernels;
-const PackKernels kPackKernels = {pack_panels, unpack_row};
+const PackKernels kPackKernels = {pack_panels, pack_columns, unpack_row};
 
 }  // namespace argent::cpu::ARGENT_ISA

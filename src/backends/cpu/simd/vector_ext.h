@@ -20,7 +20,7 @@
 
 #include "backends/cpu/simd/simd.h"
 
-#define SIMD_LAMBDA __attribute__((always_inline))
+#define SIMD_LAMBDA __attribute__((always_inline)) KERNEL_UNSANITIZED
 
 namespace argent::cpu::ARGENT_ISA {
 namespace {
