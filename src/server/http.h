@@ -22,8 +22,8 @@ struct Request {
   std::string path;    // decoded, without the query: "/v1/models"
   std::string query;   // as sent, behind the "?"
   std::string route;   // the pattern that matched: "/v1/models/{name}"
-  std::vector<std::string>
-      parameters;  // what stands for the {...} of the route, decoded; a last {name...} takes slashes
+  // What stands for the {...} of the route, decoded; a last {name...} takes slashes.
+  std::vector<std::string> parameters;
   Headers headers;
   std::string body;
   std::string peer;  // address of the client
@@ -77,7 +77,7 @@ struct ServerOptions {
   std::string tls_cert, tls_key;      // PEM files; empty: no TLS
   std::vector<std::string> api_keys;  // accepted in "Authorization: Bearer" and "x-api-key"; empty: everybody
   std::vector<std::string> open_paths = {"/health"};  // need no key
-  std::vector<std::string> allowed_hosts;             // of the Host header beside the addresses bound; "*": any
+  std::vector<std::string> allowed_hosts;             // of the Host header beside IP addresses and localhost; "*": any
   std::vector<std::string> allowed_origins;           // CORS; empty: requests of other origins are a 403. "*": any
   uint32_t handler_threads = 2;                       // that run routes
   Limits limits;

@@ -86,11 +86,7 @@ std::string peer_name(const asio::local::stream_protocol::endpoint&) { return "u
 class HttpServer final : public Server {
  public:
   explicit HttpServer(ServerOptions options)
-      : io_(1),
-        work_(io_.get_executor()),
-        tls_(asio::ssl::context::tls_server),
-        pause_(io_),
-        core_(std::move(options)) {
+      : io_(1), work_(io_.get_executor()), tls_(asio::ssl::context::tls_server), core_(std::move(options)) {
     core_.hosts = core_.options.allowed_hosts;
     core_.closed = [this] {
       const std::lock_guard lock(mutex_);
