@@ -263,6 +263,7 @@ class StreamConnection final : public Connection,
     }
     if (stream && version_ == 11 && !bodiless) append_header(out, "Transfer-Encoding", "chunked");
     if (!stream && !bodiless) append_header(out, "Content-Length", std::to_string(body_bytes));
+    if (core_.draining) keep_ = false;
     if (!keep_)
       append_header(out, "Connection", "close");
     else if (version_ == 10)
