@@ -63,8 +63,10 @@ struct RequestParser::Impl final : http::basic_parser<true> {
   }
   size_t on_body_impl(beast::string_view bytes, error_code& error) override { return add(bytes, error); }
   void on_chunk_header_impl(uint64_t, beast::string_view, error_code&) override {}
-  size_t on_chunk_body_impl(uint64_t, beast::string_view bytes, error_code& error) override {
-    return add(bytes, error);
+  size_t on_chunk_body_impl(uint64_t left, beast::string_view bytes, error_code& error) override {
+    const size_t taken = add(bytes, error);
+    in_chunk = taken < left;
+    return taken;
   }
   void on_finish_impl(error_code&) override {}
 
@@ -90,6 +92,7 @@ struct RequestParser::Impl final : http::basic_parser<true> {
   Request request;
   std::string target;
   bool head_done = false, encoded = false;
+  bool in_chunk = false;  // not between chunks
   int version = 11;
   uint32_t host_headers = 0;
   std::optional<Refusal> refusal;
@@ -107,6 +110,8 @@ size_t RequestParser::take(std::string_view bytes, bool more_fits) {
   while (taken < bytes.size() && !parser.refusal && !parser.is_done()) {
     const bool in_body = parser.head_done;
     const std::string_view rest = bytes.substr(taken);
+    // Nothing shorter than "0\r\n\r\n" can follow there, and Beast asserts so.
+    if (in_body && parser.encoded && !parser.in_chunk && rest.size() < 5) break;
     error_code error;
     taken += parser.put(boost::asio::const_buffer(rest.data(), rest.size()), error);
     if (error == http::error::need_more) {
