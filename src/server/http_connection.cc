@@ -124,9 +124,11 @@ class StreamConnection final : public Connection,
       if (co_await shake_hands()) {
         read();
         if (refused_) {
+          id_ = ++core_.last_id;
+          begun_ = Clock::now();
           Refusal refusal{503, "too many connections", {{"Retry-After", "1"}}};
           co_await refuse(std::move(refusal), "");
-          linger_ = kShortLinger;
+          log({});
         } else {
           while (co_await serve()) {
           }
@@ -177,11 +179,13 @@ class StreamConnection final : public Connection,
     reading_ = true;
     stream_.async_read_some(asio::buffer(chunk_), [self = this->shared_from_this()](error_code error, size_t bytes) {
       self->reading_ = false;
-      self->input_.append(self->chunk_.data(), bytes);
-      if (error)
-        self->lost();
-      else
-        self->read();
+      try {
+        self->input_.append(self->chunk_.data(), bytes);
+        if (!error) self->read();
+      } catch (...) {
+        error = asio::error::no_memory;
+      }
+      if (error) self->lost();
       self->wake();
     });
   }
@@ -289,6 +293,16 @@ class StreamConnection final : public Connection,
     co_await write(out);
   }
 
+  void log(Request request) {
+    if (!core_.options.log) return;
+    request.peer = peer_;
+    request.id = id_;
+    try {
+      core_.options.log(request, status_ != 0 ? status_ : 499, body_bytes_, Clock::now() - begun_);
+    } catch (...) {
+    }
+  }
+
   // One request and its answer. False: the connection has served.
   Task<bool> serve() {
     const Limits& limits = core_.options.limits;
@@ -309,12 +323,7 @@ class StreamConnection final : public Connection,
     Request request;
     begun_ = Clock::now();
     co_await answer(parser, request);
-    if (core_.options.log && (status_ != 0 || parser.head_done())) {
-      try {
-        core_.options.log(request, status_ != 0 ? status_ : 499, body_bytes_, Clock::now() - begun_);
-      } catch (...) {
-      }
-    }
+    if (status_ != 0 || parser.head_done()) log(std::move(request));
     co_return keep_ && !lost_;
   }
 

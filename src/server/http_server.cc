@@ -1,6 +1,9 @@
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "server/http_connection.h"
 
@@ -75,6 +78,15 @@ Status load_tls(const ServerOptions& options, asio::ssl::context& tls) {
   return {};
 }
 
+// As many files as the connections may need, where the process may raise its own limit.
+void allow_files(uint32_t connections) {
+  constexpr rlim_t kOthers = 256;  // of the rest of the program
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= connections + kOthers) return;
+  files.rlim_cur = std::min(files.rlim_max, connections + kOthers);
+  (void)::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 std::string host_name() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
@@ -135,6 +147,7 @@ class HttpServer final : public Server {
         core_.hosts.push_back(name + ".local");
       }
     }
+    allow_files(options.limits.connections);
     for (auto& acceptor : tcp_) accept(*acceptor);
     if (unix_) accept(*unix_);
     thread_ = std::thread([this] {

@@ -223,6 +223,7 @@ TEST_F(Http, TooManyConnections) {
   const auto answer = bad.get("/hello");
   EXPECT_EQ(answer.status, 503);
   EXPECT_EQ(answer.header("Retry-After"), "1");
+  EXPECT_NE(answer.header("x-request-id"), "");
   EXPECT_TRUE(bad.ended());
   good.pop_back();
   EXPECT_TRUE(eventually([&] { return client().get("/hello").status == 200; }));
