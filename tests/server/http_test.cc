@@ -190,7 +190,7 @@ TEST_F(Http, LimitsAreAnswered) {
   Client c = client();
   std::thread sender([&] {
     c.send(line + "Content-Length: 8000000\r\n\r\n");
-    c.send(std::string(8000000, 'a'));
+    EXPECT_TRUE(c.send(std::string(8000000, 'a')));
   });
   EXPECT_EQ(c.answer().status, 413);
   sender.join();
