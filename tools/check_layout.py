@@ -23,6 +23,7 @@ MAY_INCLUDE = {
     "backends": {"base", "quant", "graph", "sample"},
     "reference": {"base", "quant", "graph", "sample", "backends/backend.h"},
     "engine": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "backends/backend.h"},
+    "server": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "engine", "hub", "backends/backend.h"},
     "cli": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "engine", "hub", "backends/backend.h"},
 }
 MAX_LINES = 600
