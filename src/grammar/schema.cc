@@ -82,8 +82,7 @@ Result<Expr> SchemaRules::lower(const Json& schema, const std::string& path) {
   depth_++;
   // A reference that has nothing beside it is a rule of its own, which is what makes recursion finite.
   bool only_ref = schema.contains("$ref");
-  for (const auto& [name, value] : schema.items())
-    only_ref &= name == "$ref" || name == "description" || name == "title";
+  for (const auto& [name, value] : schema.items()) only_ref &= name == "$ref" || is_annotation(name);
   Expr body = -1;
   if (only_ref) {
     ARGENT_TRY(check_keywords(schema, path));

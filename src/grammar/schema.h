@@ -80,7 +80,8 @@ class SchemaRules {
   RuleId any_ = -1, string_ = -1, space_ = -1, char_ = -1, object_ = -1, array_ = -1;
 };
 
-// schema_merge.cc: a schema that both hold.
+// schema_merge.cc: a keyword that says nothing of the text; a schema that both hold.
+bool is_annotation(const std::string& keyword);
 Json conjunction(Json a, Json b);
 // The number of a keyword as it is written; what check_keywords let through.
 Result<std::optional<Bound>> bound_of(const Json& flat, bool low);

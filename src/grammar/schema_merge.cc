@@ -109,11 +109,6 @@ const Keyword* find_keyword(const std::string& name) {
   return nullptr;
 }
 
-bool is_annotation(const std::string& name) {
-  const Keyword* k = find_keyword(name);
-  return name.starts_with("x-") || (k && k->wants == Wants::annotation);
-}
-
 bool is_schema(const Json& j) { return j.is_object() || j.is_boolean(); }
 
 const char* problem_of(const Json& value, Wants wants) {
@@ -177,6 +172,11 @@ Json intersect_types(const Json& a, const Json& b) {
 }
 
 }  // namespace
+
+bool is_annotation(const std::string& name) {
+  const Keyword* k = find_keyword(name);
+  return name.starts_with("x-") || (k && k->wants == Wants::annotation);
+}
 
 Result<Json> parse_schema(std::string_view text) {
   if (text.size() > kMaxSchema)

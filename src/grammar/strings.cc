@@ -40,8 +40,9 @@ constexpr Format kFormats[] = {
     {"email", "^" ARGENT_ATEXT "(?:\\." ARGENT_ATEXT "){0,1}@" ARGENT_HOST "$"},
     {"hostname", "^" ARGENT_HOST "$"},
     {"ipv4", "^" ARGENT_IPV4 "$"},
-    {"ipv6", "^(?:(?:" ARGENT_HEX4 ":){7}" ARGENT_HEX4 "|::(?:" ARGENT_HEX4 "(?::" ARGENT_HEX4 "){0,6})?|" ARGENT_HEX4
-             "(?:(?::" ARGENT_HEX4 "){0,5}::|::" ARGENT_HEX4 "(?::" ARGENT_HEX4 "){0,5}))$"},
+    // In full, or with "::" after at most 3 groups and before at most 4.
+    {"ipv6", "^(?:(?:" ARGENT_HEX4 ":){7}" ARGENT_HEX4 "|(?:" ARGENT_HEX4 "(?::" ARGENT_HEX4 "){0,2})?::(?:" ARGENT_HEX4
+             "(?::" ARGENT_HEX4 "){0,3})?)$"},
     {"uri", "^[A-Za-z][A-Za-z0-9+.-]{0,15}:(?://" ARGENT_HOST "(?::\\d{1,5})?(?:/" ARGENT_PCHAR "*)*|" ARGENT_PCHAR
             "+(?:/" ARGENT_PCHAR "*)*)(?:\\?(?:" ARGENT_PCHAR "|[/?])*)?(?:#(?:" ARGENT_PCHAR "|[/?])*)?$"},
     {"json-pointer", "^(?:/(?:[^/~]|~[01])*)*$"},

@@ -32,8 +32,11 @@ inline bool valid(const Json& v, const Json& s, const Json& root) {
   if (s.is_boolean()) return s.get<bool>();
   const auto each = [&](const char* key, auto test) { return !s.contains(key) || test(s[key]); };
   const auto number = [](const Json& j) { return j.get<long double>(); };
-  if (s.contains("$ref") && !valid(v, root.at(Json::json_pointer(s["$ref"].get<std::string>().substr(1))), root))
-    return false;
+  const auto pointer = [](std::string uri) {
+    if (const size_t at = uri.find("%25"); at != std::string::npos) uri.replace(at, 3, "%");
+    return Json::json_pointer(uri.substr(1));
+  };
+  if (s.contains("$ref") && !valid(v, root.at(pointer(s["$ref"].get<std::string>())), root)) return false;
   if (s.contains("type")) {
     const Json types = s["type"].is_array() ? s["type"] : Json::array({s["type"]});
     bool any = s.value("nullable", false) && v.is_null();

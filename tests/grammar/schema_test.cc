@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "checker.h"
 #include "sampling.h"
 
@@ -247,11 +245,11 @@ TEST(Schema, WhatIsNotEnforcedIsRefusedWithItsPath) {
       {R"({"type":"integer","minimum":0.2,"maximum":0.8})", "#: no integer lies"},
       {R"({"type":"number","exclusiveMinimum":3,"maximum":3})", "#: no number lies"},
       {R"({"properties":{"a":{"type":"string","pattern":"^+[a-z]$"}}})",
-       "#/properties/a/pattern: regular expression, character 2: "},
-      {R"({"type":"string","pattern":"^{2}x$"})", "#/pattern: regular expression, character 2: "},
+       "#/properties/a/pattern: regular expression, character 3: "},
+      {R"({"type":"string","pattern":"^{2}x$"})", "#/pattern: regular expression, character 5: "},
       {R"({"type":"string","pattern":"(?=a)b"})", "#/pattern: regular expression, character 3: look-around"},
       {R"({"type":"string","pattern":"a\\1"})", "#/pattern: regular expression, character 4: back references"},
-      {R"({"type":"string","pattern":"(ab)+c{2,}","minLength":7})", "#: the pattern and the length"},
+      {R"({"type":"string","pattern":"^(ab)+c{2,}$","minLength":7})", "#: the pattern and the length"},
       {R"({"type":"strnig"})", "#: 'type' must be one of"},
       {R"({"enum":[]})", "#: 'enum' must be"},
       {R"({"properties":{"a":{"minLength":-1}}})", "#/properties/a: 'minLength' must be a whole number"},
