@@ -19,6 +19,8 @@ namespace {
 // What every token of a vocabulary may be to a matcher.
 enum class Role : uint8_t { none, text, control, end };
 
+constexpr size_t kMaxMessage = 400;
+
 // xgrammar reports errors by exceptions; none leaves this file. The message is its last line without the place in its
 // source.
 std::string one_line(const char* what) {
@@ -81,10 +83,23 @@ struct Compiler::Impl {
     }
   }
 
-  // What is cached under `key`, or else what `write` gives: rules and their root.
+  // What is cached under `key`, or else what `write` gives: rules and their root. Names of the input stand in messages,
+  // so these are cut and made one line here.
   template <class Write>
   Answer compiled(std::string key, Write write) {
     if (auto known = find(key)) return known;
+    Answer out = compile(std::move(key), write);
+    if (out) return out;
+    std::string message = out.error().message.substr(0, kMaxMessage);
+    for (char& c : message)
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+    std::string whole;
+    take_complete_utf8(message, whole);
+    return Error{out.error().code, std::move(whole)};
+  }
+
+  template <class Write>
+  Answer compile(std::string key, Write write) {
     try {
       Rules rules;
       ARGENT_LET(const RuleId root, write(rules));

@@ -43,21 +43,22 @@ TEST(Regex, WholeTextsMatch) {
   }
 }
 
-constexpr const char* kArithmetic = R"(# sums of products
+constexpr const char* kArithmetic = R"gbnf(# sums of products
 root  ::= expr "\n"
 expr  ::= term (("+" | "-") term)*
 term  ::= factor ("*" factor)*
 factor ::= number
-         | "(" expr ")" number ::
-    = [0 - 9] { 1, 3 }("."[0 - 9] +) ?) ";
-    constexpr const char* kChess = R"(root ::= "1. " move " " move "\n" ([1-9] [0-9]? ". " move " " move "\n"){0,3}
+         | "(" expr ")"
+number ::= [0-9]{1,3} ( "." [0-9]+ )?
+)gbnf";
+constexpr const char* kChess = R"gbnf(root ::= "1. " move " " move "\n" ([1-9] [0-9]? ". " move " " move "\n"){0,3}
 move ::= (pawn | piece | castle) [+#]?
 piece ::= [NBKQR] [a-h]? [1-8]? "x"? square
 pawn ::= ([a-h] "x")? square ("=" [NBKQR])?
 castle ::= "O-O" "-O"?
 square ::= [a-h] [1-8]
-)";
-constexpr const char* kJson = R"(root   ::= object
+)gbnf";
+constexpr const char* kJson = R"gbnf(root   ::= object
 value  ::= object | array | string | number | ("true" | "false" | "null") ws
 object ::=
   "{" ws (
@@ -68,7 +69,7 @@ array  ::= "[" ws ( value ("," ws value)* )? "]" ws
 string ::= "\"" ([^"\\\x7F\x01-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}))* "\"" ws
 number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws
 ws ::= | " " | "\n" [ \t]{0,20}
-)";
+)gbnf";
 
 TEST(Gbnf, LlamaCppsTextsAreRead) {
   const auto compiler = small_compiler();
