@@ -1,5 +1,7 @@
 #include "grammar/rules.h"
 
+#include <algorithm>
+
 namespace argent::grammar {
 
 namespace {
@@ -7,6 +9,10 @@ namespace {
 // Compiling costs about 20 us a node with 49,152 tokens; this is a second or so.
 constexpr int kMaxNodes = 60000;
 constexpr size_t kMaxText = 4 << 20;
+// (a{0,1000}){0,1000} keeps a state for each pair of counts: masks then take half a second.
+constexpr int64_t kMaxCounted = 70000;
+// A rule of one character inside a repetition makes every token one that leaves the rule: 19 ms a mask instead of 4 us.
+constexpr int kMaxInlined = 48;
 
 void print_char(std::string& out, uint32_t c) {
   const bool plain =
@@ -58,6 +64,9 @@ void append_utf8(std::string& out, uint32_t c) {
 }
 
 Expr Rules::push(Node node) {
+  for (Expr c : node.children) node.counted = std::max(node.counted, nodes_[c].counted);
+  if (node.kind == Kind::repeat) node.counted *= std::max<int64_t>(1, std::max(node.min, node.max));
+  node.counted = std::min(node.counted, kMaxCounted + 1);
   nodes_.push_back(std::move(node));
   return static_cast<Expr>(nodes_.size() - 1);
 }
@@ -255,7 +264,16 @@ Status Rules::check_left_recursion(const std::vector<bool>& reached) const {
   return {};
 }
 
-void Rules::print(Expr e, bool atom, const std::vector<bool>& rule_ends, std::string& out) const {
+int Rules::leaf_size(Expr e) const {
+  int size = nodes_[e].kind == Kind::ref ? kMaxInlined + 1 : 1;
+  for (Expr c : nodes_[e].children) {
+    if (size > kMaxInlined) break;
+    size += leaf_size(c);
+  }
+  return size;
+}
+
+void Rules::print(Expr e, bool atom, bool repeated, const std::vector<bool>& rule_ends, std::string& out) const {
   const Node& n = nodes_[e];
   switch (n.kind) {
     case Kind::literal: {
@@ -280,13 +298,16 @@ void Rules::print(Expr e, bool atom, const std::vector<bool>& rule_ends, std::st
       out += fmt::format("Token({})", n.min);
       return;
     case Kind::ref:
-      out += fmt::format("r{}", n.min);
+      if (repeated && leaf_size(rules_[n.min].body) <= kMaxInlined)
+        print(rules_[n.min].body, true, repeated, rule_ends, out);
+      else
+        out += fmt::format("r{}", n.min);
       return;
     case Kind::seq:
       if (atom) out += '(';
       for (Expr c : n.children) {
         out += ' ';
-        print(c, true, rule_ends, out);
+        print(c, true, repeated, rule_ends, out);
       }
       if (atom) out += ')';
       return;
@@ -296,7 +317,7 @@ void Rules::print(Expr e, bool atom, const std::vector<bool>& rule_ends, std::st
       for (Expr c : n.children) {
         if (!ends(c, rule_ends)) continue;
         if (more) out += " | ";
-        print(c, false, rule_ends, out);
+        print(c, false, repeated, rule_ends, out);
         more = true;
       }
       if (atom) out += ')';
@@ -308,7 +329,7 @@ void Rules::print(Expr e, bool atom, const std::vector<bool>& rule_ends, std::st
         return;
       }
       out += "(";
-      print(n.children[0], nodes_[n.children[0]].kind != Kind::chars, rule_ends, out);
+      print(n.children[0], nodes_[n.children[0]].kind != Kind::chars, true, rule_ends, out);
       if (n.min == 0 && n.max == kUnbounded)
         out += "*)";
       else if (n.min == 1 && n.max == kUnbounded)
@@ -324,6 +345,9 @@ void Rules::print(Expr e, bool atom, const std::vector<bool>& rule_ends, std::st
 Result<std::string> Rules::text(RuleId root) const {
   if (n_nodes() > kMaxNodes)
     return fail(Code::invalid, "the grammar has {} parts, at most {} are compiled", n_nodes(), kMaxNodes);
+  for (const Node& node : nodes_)
+    if (node.counted > kMaxCounted)
+      return fail(Code::invalid, "counts within counts multiply to more than {}", kMaxCounted);
   const size_t n = rules_.size();
   const std::vector<bool> rule_ends = fixed_point(
       [&](RuleId r, const std::vector<bool>& so_far) { return rules_[r].body >= 0 && ends(rules_[r].body, so_far); });
@@ -344,7 +368,7 @@ Result<std::string> Rules::text(RuleId root) const {
   for (size_t r = 0; r < n; r++) {
     if (!reached[r]) continue;
     out += fmt::format("r{} ::= ", r);
-    print(rules_[r].body, false, rule_ends, out);
+    print(rules_[r].body, false, false, rule_ends, out);
     out += '\n';
     if (out.size() > kMaxText) return fail(Code::invalid, "the grammar is larger than {} bytes", kMaxText);
   }

@@ -55,6 +55,7 @@ class Rules {
     std::string text;            // literal
     CharSet set;                 // chars
     std::vector<Expr> children;  // seq, alt, repeat
+    int64_t counted = 1;         // the product of counts nested in it, over references not
   };
   struct Rule {
     std::string name;
@@ -70,7 +71,9 @@ class Rules {
   // The rules that have a property which follows from that of the rules they refer to: the least such set.
   std::vector<bool> fixed_point(const std::function<bool(RuleId, const std::vector<bool>&)>& holds) const;
   Status check_left_recursion(const std::vector<bool>& reached) const;
-  void print(Expr e, bool atom, const std::vector<bool>& rule_ends, std::string& out) const;
+  // Nodes of an expression without references; more than any limit, if it has one.
+  int leaf_size(Expr e) const;
+  void print(Expr e, bool atom, bool repeated, const std::vector<bool>& rule_ends, std::string& out) const;
 
   std::vector<Node> nodes_;
   std::vector<Rule> rules_;

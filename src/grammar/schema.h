@@ -3,6 +3,7 @@
 //   - properties come in the schema's order; an object with "properties" and no word on further ones has none
 //   - further keys are spelled without \u; a key that is listed never comes as a further one
 //   - integers are written without point and exponent; fractions have at most 32 digits
+//   - a string with minLength or maxLength and no pattern has no characters that need an escape
 //   - oneOf is read as anyOf, as everywhere in the field
 // Enforced: type, enum, const, properties, required, additionalProperties, patternProperties (one pattern, no further
 //   keys), propertyNames (without properties), minProperties (up to 1 where keys are free), maxProperties, items,
@@ -77,7 +78,7 @@ class SchemaRules {
   };
   std::unordered_map<std::string, Known> known_;
   int level_ = 0;
-  RuleId any_ = -1, string_ = -1, space_ = -1, char_ = -1, object_ = -1, array_ = -1;
+  RuleId any_ = -1, string_ = -1, space_ = -1, object_ = -1, array_ = -1;
 };
 
 // schema_merge.cc: a keyword that says nothing of the text; a schema that both hold.

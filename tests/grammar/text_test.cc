@@ -238,6 +238,7 @@ TEST(Hostile, DeepAndLargeInputsAreErrors) {
   EXPECT_FALSE(compiler->json_schema(R"({"const":")" + repeated("x", 2 << 20) + "\"}"));
   EXPECT_FALSE(compiler->gbnf("root ::= \"" + repeated("x", 300 << 10) + "\""));
   EXPECT_FALSE(compiler->regex(repeated("(a|b)", 60000)));
+  EXPECT_FALSE(compiler->regex("((a{0,1000}){0,1000}){0,1000}"));
   EXPECT_FALSE(compiler->gbnf(std::string("root ::= \"\0\"", 12)));
 }
 
