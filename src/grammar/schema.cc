@@ -456,8 +456,14 @@ Expr SchemaRules::space() {
 
 Expr SchemaRules::any_string() {
   if (string_ < 0) {
-    string_ = rules_.add(
-        "string", rules_.seq({rules_.literal("\""), rules_.repeat(json_char_any(rules_), 0), rules_.literal("\"")}));
+    // The run of plain characters stands first and the quote ends the rule: most tokens then stay within one rule, and
+    // a mask takes some us. As a repetition of "plain or escape" it takes 13 ms with 49,152 tokens.
+    const RuleId rest = rules_.add("string");
+    const CharSet plain = CharSet({{1, 0x1f}, {'"', '"'}, {'\\', '\\'}}).complement();
+    rules_.define(
+        rest, rules_.seq({rules_.repeat(rules_.chars(plain), 0),
+                          rules_.alt({rules_.literal("\""), rules_.seq({json_escape(rules_), rules_.ref(rest)})})}));
+    string_ = rules_.add("string", rules_.seq({rules_.literal("\""), rules_.ref(rest)}));
   }
   return rules_.ref(string_);
 }

@@ -91,7 +91,7 @@ std::vector<std::string> types_of(const Json& flat);
 // strings.cc: the pattern of a format; null if the format has none because it only annotates ("password"), an error if
 // the format is not known.
 Result<const char*> format_pattern(const std::string& format);
-// The characters of a JSON string in all their spellings: what a "string" without constraints has.
-Expr json_char_any(Rules& rules);
+// The escapes of a JSON string, in all their spellings.
+Expr json_escape(Rules& rules);
 
 }  // namespace argent::grammar

@@ -58,9 +58,8 @@ Result<const char*> format_pattern(const std::string& format) {
   return fail(Code::unsupported, "the format '{}' is not enforced", format);
 }
 
-Expr json_char_any(Rules& rules) {
+Expr json_escape(Rules& rules) {
   const CharSet hex({{'0', '9'}, {'a', 'f'}, {'A', 'F'}});
-  const CharSet plain = CharSet({{1, 0x1f}, {'"', '"'}, {'\\', '\\'}}).complement();
   const CharSet letters(
       {{'"', '"'}, {'\\', '\\'}, {'/', '/'}, {'b', 'b'}, {'f', 'f'}, {'n', 'n'}, {'r', 'r'}, {'t', 't'}});
   // \u0000 is JSON, but ends the text of too many readers; half a surrogate pair is not Unicode.
@@ -75,10 +74,8 @@ Expr json_char_any(Rules& rules) {
                  rules.seq({zero, zero, zero, rules.chars(nonzero)})});
   const Expr pair = rules.seq({four(d, CharSet({{'8', '9'}, {'a', 'b'}, {'A', 'B'}})), rules.literal("\\u"),
                                four(d, CharSet({{'c', 'f'}, {'C', 'F'}}))});
-  return rules.alt(
-      {rules.chars(plain),
-       rules.seq({rules.literal("\\"),
-                  rules.alt({rules.chars(letters), rules.seq({rules.literal("u"), rules.alt({basic, pair})})})})});
+  return rules.seq({rules.literal("\\"),
+                    rules.alt({rules.chars(letters), rules.seq({rules.literal("u"), rules.alt({basic, pair})})})});
 }
 
 }  // namespace argent::grammar

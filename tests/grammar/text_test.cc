@@ -326,6 +326,17 @@ TEST(RealVocabulary, TextsUnderTheMaskKeepToTheGrammar) {
   std::mt19937 rng(5);
   const char* schema =
       R"({"type":"object","properties":{"name":{"type":"string","maxLength":12},"age":{"type":"integer","minimum":0,"maximum":130},"tags":{"type":"array","items":{"enum":["a","b"]},"maxItems":3}},"required":["name","age"],"additionalProperties":false})";
+  const auto lengths = (*compiler)->json_schema(R"({"type":"string","minLength":70,"maxLength":2000})");
+  ASSERT_TRUE(lengths);
+  for (int round = 0; round < 20; round++) {
+    Matcher matcher(*lengths);
+    std::vector<uint32_t> mask(Matcher::mask_words(n_vocab));
+    for (int step = 0; step < 100 && !matcher.is_complete() && matcher.fill_mask(mask); step++) {
+      int32_t pick = static_cast<int32_t>(rng() % tokens.size());
+      while (!(mask[pick / 32] >> (pick % 32) & 1)) pick = (pick + 1) % static_cast<int32_t>(tokens.size());
+      ASSERT_TRUE(matcher.accept(pick)) << pick;
+    }
+  }
   for (int round = 0; round < 10; round++) {
     for (const bool is_schema : {true, false}) {
       const auto compiled = is_schema ? (*compiler)->json_schema(schema) : (*compiler)->gbnf(kJson);
