@@ -15,6 +15,7 @@ MAY_INCLUDE = {
     "gguf": {"base", "quant"},
     "tokenizer": {"base", "gguf"},
     "chat": {"base"},
+    "grammar": {"base", "tokenizer", "gguf"},
     "graph": {"base", "quant", "gguf"},
     "models": {"base", "gguf", "graph", "quant"},
     "sample": {"base", "graph"},
