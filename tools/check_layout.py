@@ -15,6 +15,7 @@ MAY_INCLUDE = {
     "gguf": {"base", "quant"},
     "tokenizer": {"base", "gguf"},
     "chat": {"base"},
+    "grammar": {"base", "tokenizer", "gguf"},
     "graph": {"base", "quant", "gguf"},
     "models": {"base", "gguf", "graph", "quant"},
     "sample": {"base", "graph"},
@@ -23,6 +24,7 @@ MAY_INCLUDE = {
     "backends": {"base", "quant", "graph", "sample"},
     "reference": {"base", "quant", "graph", "sample", "backends/backend.h"},
     "engine": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "backends/backend.h"},
+    "server": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "engine", "hub", "backends/backend.h"},
     "cli": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "engine", "hub", "backends/backend.h"},
 }
 MAX_LINES = 600

@@ -1,0 +1,185 @@
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <filesystem>
+
+#include "fixture.h"
+
+namespace argent::server {
+namespace {
+
+// A certificate that signs itself, and its key, in files.
+void make_certificate(const std::string& cert_path, const std::string& key_path) {
+  EVP_PKEY* key = EVP_EC_gen("P-256");
+  X509* cert = X509_new();
+  X509_set_version(cert, 2);
+  ASN1_INTEGER_set(X509_get_serialNumber(cert), 1);
+  X509_gmtime_adj(X509_getm_notBefore(cert), -60);
+  X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
+  X509_set_pubkey(cert, key);
+  X509_NAME* name = X509_get_subject_name(cert);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+  X509_set_issuer_name(cert, name);
+  ASSERT_NE(X509_sign(cert, key, EVP_sha256()), 0);
+  FILE* file = std::fopen(cert_path.c_str(), "w");
+  PEM_write_X509(file, cert);
+  std::fclose(file);
+  file = std::fopen(key_path.c_str(), "w");
+  PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr);
+  std::fclose(file);
+  X509_free(cert);
+  EVP_PKEY_free(key);
+}
+
+class TlsClient {
+ public:
+  TlsClient(uint16_t port, int max_version = TLS1_3_VERSION) : tcp_(port), context_(SSL_CTX_new(TLS_client_method())) {
+    SSL_CTX_set_security_level(context_, 0);  // so that old versions can be offered
+    SSL_CTX_set_min_proto_version(context_, TLS1_VERSION);
+    SSL_CTX_set_max_proto_version(context_, max_version);
+    ssl_ = SSL_new(context_);
+    SSL_set_fd(ssl_, tcp_.fd());
+    connected = SSL_connect(ssl_) == 1;
+  }
+  ~TlsClient() {
+    SSL_free(ssl_);
+    SSL_CTX_free(context_);
+  }
+  void send(std::string_view text) { ASSERT_EQ(SSL_write(ssl_, text.data(), int(text.size())), int(text.size())); }
+  std::string until(std::string_view mark) {
+    char bytes[16384];
+    while (rest_.find(mark) == std::string::npos) {
+      const int n = SSL_read(ssl_, bytes, sizeof bytes);
+      if (n <= 0) break;
+      rest_.append(bytes, size_t(n));
+    }
+    const size_t end = std::min(rest_.size(), rest_.find(mark) + mark.size());
+    std::string text = rest_.substr(0, end);
+    rest_.erase(0, end);
+    return text;
+  }
+  bool ended_cleanly() {
+    char byte;
+    const int n = SSL_read(ssl_, &byte, 1);
+    return SSL_get_error(ssl_, n) == SSL_ERROR_ZERO_RETURN;
+  }
+  std::string version() const { return SSL_get_version(ssl_); }
+  void close() { tcp_.close(); }
+
+  bool connected = false;
+
+ private:
+  Client tcp_;
+  SSL_CTX* context_;
+  SSL* ssl_;
+  std::string rest_;
+};
+
+struct Https : Http {
+  Https() {
+    char name[] = "/tmp/argent-https-XXXXXX";
+    folder = ::mkdtemp(name);
+    options.tls_cert = folder + "/cert.pem";
+    options.tls_key = folder + "/key.pem";
+    make_certificate(options.tls_cert, options.tls_key);
+    signal(SIGPIPE, SIG_IGN);  // of the client's own writes
+  }
+  ~Https() override { std::filesystem::remove_all(folder); }
+  std::string folder;
+};
+
+constexpr std::string_view kHello = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n";
+constexpr std::string_view kKeep = "GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+TEST_F(Https, AnswersAndVersions) {
+  start();
+  EXPECT_EQ(server->address(), fmt::format("https://127.0.0.1:{}", server->port()));
+  for (const auto& [version, name] : {std::pair(TLS1_3_VERSION, "TLSv1.3"), std::pair(TLS1_2_VERSION, "TLSv1.2")}) {
+    TlsClient c(server->port(), version);
+    ASSERT_TRUE(c.connected);
+    EXPECT_EQ(c.version(), name);
+    for (int i = 0; i < 3; ++i) {
+      c.send(kHello);
+      EXPECT_TRUE(c.until("hello").starts_with("HTTP/1.1 200 OK\r\n"));
+    }
+    c.send("GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    c.until("hello");
+    EXPECT_TRUE(c.ended_cleanly());
+  }
+  EXPECT_FALSE(TlsClient(server->port(), TLS1_1_VERSION).connected);
+  EXPECT_TRUE(eventually([&] { return server->connections() == 0; }));
+}
+
+TEST_F(Https, BodiesAndStreams) {
+  start();
+  TlsClient c(server->port());
+  const std::string body(3u << 20, 'x');
+  std::thread reader;
+  c.send(fmt::format("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.size()));
+  c.send(body);
+  c.until("\r\n\r\n");
+  EXPECT_TRUE(c.until(body) == body);
+  c.send("GET /pieces/5000 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_TRUE(c.until("\r\n0\r\n\r\n").find("data: 4999\n\n") != std::string::npos);
+  c.send(kHello);
+  EXPECT_TRUE(c.until("hello").ends_with("hello"));
+}
+
+TEST_F(Https, WhoHasGoneIsNoticed) {
+  start();
+  for (const bool streaming : {false, true}) {
+    TlsClient c(server->port());
+    c.send(kKeep);
+    const auto reply = next();
+    ASSERT_TRUE(reply);
+    std::atomic<int> gone{0};
+    reply->on_gone([&] { ++gone; });
+    if (streaming) {
+      reply->begin(200, "text/event-stream");
+      reply->write("data: x\n\n");
+      c.until("data: x");
+    }
+    const auto before = std::chrono::steady_clock::now();
+    c.close();
+    EXPECT_TRUE(eventually([&] { return gone == 1; }));
+    EXPECT_LT(std::chrono::steady_clock::now() - before, 100ms);
+  }
+}
+
+TEST_F(Https, WhatIsNoTls) {
+  options.limits.header_time = 1s;
+  start();
+  Client plain(server->port()), silent(server->port());
+  plain.send(kHello);
+  plain.everything();
+  EXPECT_TRUE(silent.ended());
+  EXPECT_TRUE(eventually([&] { return server->connections() == 0; }));
+  TlsClient c(server->port());
+  c.send(kHello);
+  EXPECT_TRUE(c.until("hello").ends_with("hello"));
+}
+
+TEST_F(Https, TheFilesMustBelongTogether) {
+  make_certificate(folder + "/other.pem", folder + "/other.key");
+  options.tls_key = folder + "/other.key";
+  const auto started = Server::start(options);
+  ASSERT_FALSE(started);
+  EXPECT_EQ(started.error().code, Code::io);
+  EXPECT_NE(started.error().message.find("other.key"), std::string::npos) << started.error().message;
+  options.tls_key = options.tls_cert;
+  EXPECT_FALSE(Server::start(options));
+}
+
+TEST_F(Https, DrainClosesIdleConnections) {
+  start();
+  TlsClient c(server->port());
+  c.send(kHello);
+  c.until("hello");
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_TRUE(server->drain(5s));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, 2s);
+}
+
+}  // namespace
+}  // namespace argent::server
