@@ -357,7 +357,9 @@ Result<StepResult> Engine::run_plan(PlanId id) {
 Result<StepResult> Engine::run_step(Tail tail) {
   const uint32_t n_tokens = uint32_t(step_.tokens.size()), n_outputs = uint32_t(step_.output_rows.size());
   ARGENT_LET(const PlanId id, plan(n_tokens, n_outputs, tail));
+  const auto start = std::chrono::steady_clock::now();
   ARGENT_LET(const StepResult result, profile_ ? run_profiled(id, key_for(n_tokens, n_outputs, tail)) : run_plan(id));
+  counters_.backend_nanoseconds += uint64_t((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
   ++counters_.steps;
   counters_.tokens += n_tokens;
   return result;

@@ -56,7 +56,8 @@ struct EngineCounters {
   uint64_t plans_built = 0;    // stays still in steady decode
   uint64_t reused_tokens = 0;  // prompt tokens found in the cache
   uint64_t preemptions = 0;
-  uint64_t load_nanoseconds = 0;  // weights: from the file to where they are used
+  uint64_t backend_nanoseconds = 0;  // from run() until the result was there
+  uint64_t load_nanoseconds = 0;     // weights: from the file to where they are used
 };
 
 using SequenceId = uint32_t;
@@ -130,8 +131,8 @@ class Engine {
   // From now on the times of every step go to `sink`, also those of plans that ran before; an empty sink ends it.
   void set_profile(ProfileSink sink);
 
-  // What the device can do at most, measured now, between steps. Unknown where the memory that this takes for an instant
-  // is not free, or would push a mapped model out of the page cache.
+  // What the device can do at most, measured now, between steps. Unknown where the memory that this takes for an
+  // instant is not free, or would push a mapped model out of the page cache.
   DevicePeaks measure_peaks();
 
   // The plan that a step of these sizes runs, for dumps; a stage before `planned` stops the passes there.
