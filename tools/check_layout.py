@@ -24,8 +24,8 @@ MAY_INCLUDE = {
     "backends": {"base", "quant", "graph", "sample"},
     "reference": {"base", "quant", "graph", "sample", "backends/backend.h"},
     "engine": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "backends/backend.h"},
-    "server": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "engine", "hub", "backends/backend.h"},
-    "cli": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "engine", "hub", "backends/backend.h"},
+    "server": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "grammar", "engine", "hub", "server", "backends/backend.h"},
+    "cli": {"base", "quant", "gguf", "graph", "models", "tokenizer", "chat", "kv", "sample", "engine", "hub", "server", "backends/backend.h"},
 }
 MAX_LINES = 600
 GENERATED = {"unicode_tables.cc", "unicode_tables.inc"}

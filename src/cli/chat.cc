@@ -6,7 +6,7 @@
 #include "base/switches.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
-#include "cli/json_input.h"
+#include "chat/json_input.h"
 #include "cli/line_editor.h"
 #include "gguf/output_file.h"
 #include "sample/params.h"

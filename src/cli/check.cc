@@ -2,7 +2,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "cli/chat_format.h"
+#include "engine/chat_format.h"
 #include "cli/command.h"
 #include "hub/hub.h"
 

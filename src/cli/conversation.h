@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include "cli/chat_format.h"
+#include "engine/chat_format.h"
 #include "cli/generate.h"
 #include "cli/profile.h"
 

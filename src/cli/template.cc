@@ -1,7 +1,7 @@
 // argent template: messages to the prompt that the model gets.
-#include "cli/chat_format.h"
+#include "engine/chat_format.h"
 #include "cli/command.h"
-#include "cli/json_input.h"
+#include "chat/json_input.h"
 #include "hub/hub.h"
 
 namespace argent::cli {

@@ -1,8 +1,8 @@
-#include "cli/chat_format.h"
+#include "engine/chat_format.h"
 
-#include "cli/json_input.h"
+#include "chat/json_input.h"
 
-namespace argent::cli {
+namespace argent {
 namespace {
 
 constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
@@ -86,4 +86,4 @@ Result<Json> parse_variables(const std::vector<std::string>& assignments) {
   return variables;
 }
 
-}  // namespace argent::cli
+}  // namespace argent

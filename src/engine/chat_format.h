@@ -9,7 +9,7 @@
 #include "gguf/gguf.h"
 #include "tokenizer/tokenizer.h"
 
-namespace argent::cli {
+namespace argent {
 
 // {"bos_token": "<s>", ...} of the tokenizer keys that the file has.
 std::map<std::string, std::string> special_tokens(const gguf::File& file);
@@ -30,4 +30,4 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const Rendered& r
 // --var NAME=JSON, as often as given, as one object. A value that is no JSON is an error that says so.
 Result<Json> parse_variables(const std::vector<std::string>& assignments);
 
-}  // namespace argent::cli
+}  // namespace argent

@@ -1,6 +1,6 @@
-#include "cli/json_input.h"
+#include "chat/json_input.h"
 
-namespace argent::cli {
+namespace argent {
 namespace {
 
 // Of the deepest bracket outside of strings.
@@ -25,8 +25,8 @@ uint32_t depth_of(std::string_view text) {
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text, std::string_view name) {
-  if (depth_of(text) > kMaxJsonDepth) return fail(Code::invalid, "{}: nested more than {} deep", name, kMaxJsonDepth);
+Result<Json> parse_json(std::string_view text, std::string_view name, uint32_t max_depth) {
+  if (depth_of(text) > max_depth) return fail(Code::invalid, "{}: nested more than {} deep", name, max_depth);
   try {
     return Json::parse(text);
   } catch (const Json::exception& e) {
@@ -37,4 +37,4 @@ Result<Json> parse_json(std::string_view text, std::string_view name) {
   }
 }
 
-}  // namespace argent::cli
+}  // namespace argent
