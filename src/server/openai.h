@@ -30,7 +30,7 @@ Refusal blame(const Error& error, const Json& body, std::string_view prompt_fiel
 
 // ---- Requests
 
-Result<Json> read_body(const Parsed& parsed);
+Result<Json> read_body(const server::Request& request);
 
 // What a request says of sampling; the model's defaults stand for the rest, a random seed for none.
 struct Sampling {
@@ -86,8 +86,7 @@ std::optional<Refusal> read_chat(const Json& body, Parsed& out);
 std::optional<Refusal> read_responses(const Json& body, Parsed& out);
 
 // The model of a request, its defaults applied and its constraint compiled, so that start() is all that is left.
-std::optional<Refusal> prepare(ModelHost& host, Parsed& parsed,
-                               std::shared_ptr<LoadedModel>& model);
+std::optional<Refusal> prepare(ModelHost& host, Parsed& parsed, std::shared_ptr<LoadedModel>& model);
 
 // ---- Answers
 

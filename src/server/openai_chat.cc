@@ -23,7 +23,9 @@ class ChatSink final : public CallSink {
               {"model", model.name},
               {"system_fingerprint", "argent"}} {}
 
-  void prompt(const std::vector<TokenInfo>& tokens) override { prompt_log_probs_ = prompt_log_probs(tokens, tokenizer_); }
+  void prompt(const std::vector<TokenInfo>& tokens) override {
+    prompt_log_probs_ = prompt_log_probs(tokens, tokenizer_);
+  }
 
   void delta(CallDelta delta) override {
     Collected& answer = answers_[delta.index];
@@ -80,7 +82,8 @@ class ChatSink final : public CallSink {
   void failed(const Error& error) override { events_.fail({error, ""}); }
 
  private:
-  Json chunk_json(uint32_t index, Json delta, const std::vector<TokenInfo>* tokens, std::optional<FinishReason> finish) {
+  Json chunk_json(uint32_t index, Json delta, const std::vector<TokenInfo>* tokens,
+                  std::optional<FinishReason> finish) {
     Json json = head_;
     Json choice{{"index", index}, {"delta", std::move(delta)}};
     choice["logprobs"] = log_probs_ && tokens && !tokens->empty()
@@ -178,8 +181,8 @@ std::optional<Refusal> read_chat(const Json& body, Parsed& out) {
   read_tools(fields, false, call);
   if (!out.constraint_field.empty() &&
       (call.tool_choice == Call::ToolChoice::required || call.tool_choice == Call::ToolChoice::named))
-    fields.fail_at(out.constraint_field, fmt::format("{} constrains an answer that tool_choice wants to be a call",
-                                                     out.constraint_field));
+    fields.fail_at(out.constraint_field,
+                   fmt::format("{} constrains an answer that tool_choice wants to be a call", out.constraint_field));
   if (const auto modalities = fields.texts("modalities", 4))
     for (const std::string& each : *modalities)
       if (each != "text")

@@ -273,7 +273,8 @@ Result<std::vector<int32_t>> fill_in(const LoadedModel& model, const Prompt& pro
   const Tokenizer* tokenizer = model.service->tokenizer();
   for (const auto& marks : kMarks) {
     if (!tokenizer) break;
-    const auto before = tokenizer->find(marks[0]), after = tokenizer->find(marks[1]), middle = tokenizer->find(marks[2]);
+    const auto before = tokenizer->find(marks[0]), after = tokenizer->find(marks[1]),
+               middle = tokenizer->find(marks[2]);
     if (!before || !after || !middle) continue;
     std::vector<int32_t> ids;
     if (tokenizer->add_bos() && tokenizer->bos()) ids.push_back(*tokenizer->bos());
@@ -339,7 +340,12 @@ void handle(ModelHost& host, const server::Request& request, const std::shared_p
     for (const Running& other : running) other.cancel();
     return;
   }
-  for (const Running& each : running) tie(reply, each);
+  reply->on_gone([running] {
+    for (const Running& each : running) each.cancel();
+  });
+  reply->on_pressure([running](bool full) {
+    for (const Running& each : running) each.pause(full);
+  });
   answer->open();
 }
 

@@ -41,7 +41,8 @@ void read_bias(Fields& fields, GenerationRequest& generation) {
     int32_t token = -1;
     const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), token);
     if (error != std::errc() || end != id.data() + id.size() || token < 0)
-      return fields.fail_at("logit_bias", fmt::format("logit_bias has the key '{}', wants token ids", id.substr(0, 40)));
+      return fields.fail_at("logit_bias",
+                            fmt::format("logit_bias has the key '{}', wants token ids", id.substr(0, 40)));
     if (!value.is_number() || !(std::fabs(value.get<double>()) <= 100))
       return fields.fail_at("logit_bias", fmt::format("logit_bias of token {} wants a number from -100 to 100", token));
     generation.bias.push_back({token, value.get<float>()});
@@ -96,9 +97,7 @@ void read_tool_choice(Fields& fields, bool flat, Call& call) {
   }
   const std::optional<std::string> word = fields.word("tool_choice", {"auto", "none", "required"});
   if (!word) return;
-  call.tool_choice = *word == "none"       ? Choice::none
-                     : *word == "required" ? Choice::required
-                                           : Choice::automatic;
+  call.tool_choice = *word == "none" ? Choice::none : *word == "required" ? Choice::required : Choice::automatic;
   if (call.tool_choice == Choice::required && call.tools.empty())
     fields.fail_at("tool_choice", "tool_choice is required, but there are no tools");
 }
@@ -153,8 +152,8 @@ void read_generation(Fields& fields, GenerationRequest& generation) {
   if (const auto n = fields.whole("n", 1, 128)) generation.n = uint32_t(*n);
   if (const auto least = fields.whole("min_tokens", 0, INT32_MAX)) generation.min_tokens = uint32_t(*least);
   if (generation.max_tokens && generation.min_tokens > generation.max_tokens)
-    fields.fail_at("min_tokens", fmt::format("min_tokens is {}, more than the {} tokens at most",
-                                             generation.min_tokens, generation.max_tokens));
+    fields.fail_at("min_tokens", fmt::format("min_tokens is {}, more than the {} tokens at most", generation.min_tokens,
+                                             generation.max_tokens));
   if (auto stop = fields.texts("stop", 16)) {
     for (const std::string& text : *stop)
       if (text.empty()) fields.fail_at("stop", "stop has an empty string");
@@ -338,8 +337,7 @@ std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, size_t m
   return prompts;
 }
 
-std::optional<Refusal> prepare(ModelHost& host, Parsed& parsed,
-                               std::shared_ptr<LoadedModel>& model) {
+std::optional<Refusal> prepare(ModelHost& host, Parsed& parsed, std::shared_ptr<LoadedModel>& model) {
   auto loaded = host.get(parsed.call.model);
   if (!loaded) return Refusal{loaded.error(), loaded.error().code == Code::not_found ? "model" : ""};
   model = *loaded;
@@ -350,11 +348,12 @@ std::optional<Refusal> prepare(ModelHost& host, Parsed& parsed,
   // start() finds it in the compiler's cache.
   const auto compiler = model->grammars();
   if (!compiler) return Refusal{compiler.error(), parsed.constraint_field};
-  const grammar::Compiler::Answer compiled = c.kind == Constraint::Kind::json_object   ? (*compiler)->json_object()
-                                             : c.kind == Constraint::Kind::json_schema ? (*compiler)->json_schema(c.text)
-                                             : c.kind == Constraint::Kind::regex       ? (*compiler)->regex(c.text)
-                                             : c.kind == Constraint::Kind::gbnf        ? (*compiler)->gbnf(c.text)
-                                                                                : (*compiler)->choice(c.choices);
+  const grammar::Compiler::Answer compiled = c.kind == Constraint::Kind::json_object ? (*compiler)->json_object()
+                                             : c.kind == Constraint::Kind::json_schema
+                                                 ? (*compiler)->json_schema(c.text)
+                                             : c.kind == Constraint::Kind::regex ? (*compiler)->regex(c.text)
+                                             : c.kind == Constraint::Kind::gbnf  ? (*compiler)->gbnf(c.text)
+                                                                                 : (*compiler)->choice(c.choices);
   if (compiled) return std::nullopt;
   return Refusal{{compiled.error().code, fmt::format("{}: {}", parsed.constraint_field, compiled.error().message)},
                  parsed.constraint_field};
