@@ -1,5 +1,6 @@
-# cmake -DOUT=file.cc -DDIR=folder -P embed.cmake: the folder's files as bytes in one source file (server/page_files.h).
-file(GLOB files RELATIVE ${DIR} ${DIR}/*)
+# cmake -DOUT=file.cc -DDIR=src/server -P embed.cmake: the files of its page/ folder, and openapi.json, as bytes in one
+# source file (server/embedded.h).
+file(GLOB files RELATIVE ${DIR} ${DIR}/page/* ${DIR}/*.json)
 list(SORT files)
 set(arrays "")
 set(table "")
@@ -13,4 +14,4 @@ foreach(name ${files})
   string(APPEND table "    {\"${name}\", {reinterpret_cast<const char*>(kFile${i}), ${size}}},\n")
   math(EXPR i "${i} + 1")
 endforeach()
-file(WRITE ${OUT} "#include \"server/page_files.h\"\n\nnamespace argent::server {\nnamespace {\n${arrays}}  // namespace\n\nconst std::vector<PageFile>& page_files() {\n  static const std::vector<PageFile> files = {\n${table}  };\n  return files;\n}\n\n}  // namespace argent::server\n")
+file(WRITE ${OUT} "#include \"server/embedded.h\"\n\nnamespace argent::server {\nnamespace {\n${arrays}}  // namespace\n\nconst std::vector<EmbeddedFile>& embedded_files() {\n  static const std::vector<EmbeddedFile> files = {\n${table}  };\n  return files;\n}\n\n}  // namespace argent::server\n")

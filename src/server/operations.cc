@@ -1,5 +1,6 @@
-// What runs the server asks of it: health, metrics, the models and their states.
+// What runs the server asks of it: health, metrics, the models and their states, the description of the interfaces.
 #include "server/api.h"
+#include "server/embedded.h"
 #include "server/fields.h"
 #include "server/metrics_text.h"
 #include "server/models.h"
@@ -77,6 +78,11 @@ void add_operations_routes(const ApiContext& api) {
   api.server->route("GET", "/metrics", [models](Request, std::shared_ptr<Reply> reply) {
     reply->send(200, metrics_text(*models), "text/plain; version=0.0.4; charset=utf-8");
   });
+  for (const EmbeddedFile& file : embedded_files())
+    if (file.name == "openapi.json")
+      api.server->route("GET", "/openapi.json", [file](Request, std::shared_ptr<Reply> reply) {
+        reply->send(200, std::string(file.bytes));
+      });
   const auto list = [models](Request, std::shared_ptr<Reply> reply) {
     Json data = Json::array();
     for (const ModelHost::Entry& e : models->list()) data.push_back(entry_json(e));

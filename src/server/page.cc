@@ -1,6 +1,6 @@
 // The page at "/": static files with a policy that lets nothing else in.
 #include "server/api.h"
-#include "server/page_files.h"
+#include "server/embedded.h"
 
 namespace argent::server {
 namespace {
@@ -20,25 +20,35 @@ std::string_view type_of(std::string_view name) {
   return "application/octet-stream";
 }
 
+// The page's files by their paths: "page/app.js" is "/app.js".
+std::vector<std::pair<std::string, std::string_view>> page_files() {
+  constexpr std::string_view kFolder = "page/";
+  std::vector<std::pair<std::string, std::string_view>> files;
+  for (const EmbeddedFile& file : embedded_files())
+    if (file.name.starts_with(kFolder))
+      files.emplace_back("/" + std::string(file.name.substr(kFolder.size())), file.bytes);
+  return files;
+}
+
 }  // namespace
 
 std::vector<std::string> page_paths() {
   std::vector<std::string> paths = {"/"};
-  for (const PageFile& file : page_files()) paths.push_back("/" + std::string(file.name));
+  for (auto& [path, bytes] : page_files()) paths.push_back(std::move(path));
   return paths;
 }
 
 void add_page_routes(const ApiContext& api) {
-  for (const PageFile& file : page_files()) {
-    const auto answer = [file](Request, std::shared_ptr<Reply> reply) {
-      reply->send(200, std::string(file.bytes), type_of(file.name),
+  for (const auto& [path, bytes] : page_files()) {
+    const auto answer = [path = path, bytes = bytes](Request, std::shared_ptr<Reply> reply) {
+      reply->send(200, std::string(bytes), type_of(path),
                   {{"content-security-policy", std::string(kPolicy)},
                    {"x-content-type-options", "nosniff"},
                    {"referrer-policy", "no-referrer"},
                    {"cache-control", "no-cache"}});
     };
-    api.server->route("GET", "/" + std::string(file.name), answer);
-    if (file.name == "index.html") api.server->route("GET", "/", answer);
+    api.server->route("GET", path, answer);
+    if (path == "/index.html") api.server->route("GET", "/", answer);
   }
 }
 
