@@ -80,9 +80,8 @@ void add_operations_routes(const ApiContext& api) {
   });
   for (const EmbeddedFile& file : embedded_files())
     if (file.name == "openapi.json")
-      api.server->route("GET", "/openapi.json", [file](Request, std::shared_ptr<Reply> reply) {
-        reply->send(200, std::string(file.bytes));
-      });
+      api.server->route("GET", "/openapi.json",
+                        [file](Request, std::shared_ptr<Reply> reply) { reply->send(200, std::string(file.bytes)); });
   const auto list = [models](Request, std::shared_ptr<Reply> reply) {
     Json data = Json::array();
     for (const ModelHost::Entry& e : models->list()) data.push_back(entry_json(e));
