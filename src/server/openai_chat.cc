@@ -49,7 +49,7 @@ class ChatSink final : public CallSink {
   }
 
   void done(const RequestUsage& usage) override {
-    if (cancelled_) return events_.fail({{Code::cancelled, "the request was cancelled"}, ""});
+    if (cancelled_) return failed(fail(Code::cancelled, "the request was cancelled"));
     uint32_t n_reasoning = 0;
     for (const Collected& answer : answers_) n_reasoning += answer.n_reasoning;
     if (streaming_.stream) {
@@ -179,10 +179,7 @@ std::optional<Refusal> read_chat(const Json& body, Parsed& out) {
   read_continuation(fields, call);
   read_constraint(fields, out);
   read_tools(fields, false, call);
-  if (!out.constraint_field.empty() &&
-      (call.tool_choice == Call::ToolChoice::required || call.tool_choice == Call::ToolChoice::named))
-    fields.fail_at(out.constraint_field,
-                   fmt::format("{} constrains an answer that tool_choice wants to be a call", out.constraint_field));
+  check_forced_call(fields, out);
   if (const auto modalities = fields.texts("modalities", 4))
     for (const std::string& each : *modalities)
       if (each != "text")
