@@ -256,8 +256,9 @@ void read_tools(Fields& fields, bool flat, Call& call) {
           return in.fail_at("name", fmt::format("{}name is '{}', wants letters, digits, '_', '-' and '.', at most 128",
                                                 at, name->substr(0, 40)));
         function["name"] = *name;
-        if (auto text = in.text("description")) function["description"] = std::move(*text);
-        if (const Json* parameters = in.object("parameters")) function["parameters"] = *parameters;
+        function["description"] = in.text("description").value_or("");  // templates take it for granted
+        const Json* parameters = in.object("parameters");
+        function["parameters"] = parameters ? *parameters : Json{{"type", "object"}, {"properties", Json::object()}};
         if (const auto strict = in.flag("strict"); strict && !flat) function["strict"] = *strict;
       };
       if (flat) {

@@ -290,6 +290,9 @@ void read_log_probs(Fields& fields, GenerationRequest& generation) {
   if (wanted) generation.log_probs = uint32_t(top.value_or(0));
 }
 
+// 0.95 for 0.95f, not 0.949999988.
+double shortest(float value) { return std::stod(fmt::format("{}", value)); }
+
 // The response as it begins: the request's fields are echoed.
 Json response_json(const Json& body, const Parsed& parsed, const LoadedModel& model) {
   const auto given = [&](const char* name, Json otherwise) {
@@ -311,11 +314,11 @@ Json response_json(const Json& body, const Parsed& parsed, const LoadedModel& mo
           {"previous_response_id", nullptr},
           {"reasoning", given("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
           {"store", false},
-          {"temperature", sampling.temperature},
+          {"temperature", shortest(sampling.temperature)},
           {"text", given("text", {{"format", {{"type", "text"}}}})},
           {"tool_choice", given("tool_choice", "auto")},
           {"tools", given("tools", Json::array())},
-          {"top_p", sampling.top_p},
+          {"top_p", shortest(sampling.top_p)},
           {"truncation", "disabled"},
           {"usage", nullptr},
           {"metadata", given("metadata", Json::object())}};
