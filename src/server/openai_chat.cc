@@ -136,9 +136,10 @@ void read_continuation(Fields& fields, Call& call) {
                           fmt::format("add_generation_prompt and continue_final_message are both {}", *prompted));
   call.continue_last = continued.value_or(!prompted.value_or(false));
   const bool asked = continued.value_or(false) || !prompted.value_or(true);
-  if (asked && call.messages && call.messages->back()["role"] != "assistant")
-    fields.fail_at(continued ? "continue_final_message" : "add_generation_prompt",
-                   "there is no last message of the assistant to continue");
+  if (asked && call.messages && call.messages->back()["role"] != "assistant") {
+    const char* name = continued ? "continue_final_message" : "add_generation_prompt";
+    fields.fail_at(name, fmt::format("{}: there is no last message of the assistant to continue", name));
+  }
 }
 
 void handle(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {

@@ -13,7 +13,7 @@ TEMPLATE = """{%- if tools %}<|im_start|>system
 Tools: <tools>{{ tools | tojson }}</tools> Answer with <tool_call>{"name": "", "arguments": {}}</tool_call>.<|im_end|>
 {% endif %}
 {%- for m in messages %}<|im_start|>{{ m.role }}
-{{ m.content }}{% if m.tool_calls %}{% for c in m.tool_calls %}
+{{ m.content.split('</think>')[-1] }}{% if m.tool_calls %}{% for c in m.tool_calls %}
 <tool_call>
 {{ c.function | tojson }}
 </tool_call>{% endfor %}{% endif %}<|im_end|>
