@@ -5,8 +5,5 @@ namespace argent::server {
 
 void add_openai_routes(const ApiContext&) {}
 void add_responses_routes(const ApiContext&) {}
-void add_anthropic_routes(const ApiContext&) {}
-void add_ollama_routes(const ApiContext&) {}
-void add_llama_server_routes(const ApiContext&) {}
 
 }  // namespace argent::server
