@@ -324,12 +324,20 @@ void add_bench(CLI::App& root) {
       "  argent bench MODEL -p 1,2,4,8 -n 0      passes of few tokens\n"
       "  argent bench MODEL -n 64 -d 0,8192      decode behind 8,192 positions and without\n"
       "  argent bench MODEL --pg 512,128         a prompt and the decode after it as one time\n"
+      "  argent bench serve URL                  load on a server: argent bench serve --help\n"
       "Counted as llama-bench counts; tokens are random, nothing is sampled. Beside the rate stand the bytes "
       "of weights and\n"
       "KV that must be read for a token, and the shares of the read bandwidth and of the arithmetic that the "
       "machine can do,\n"
       "measured in the same run.",
-      [o] { return run(*o); });
+      [o, &root]() -> Status {
+        CLI::App* bench = root.get_subcommand("bench");
+        if (bench->get_subcommands().empty()) return run(*o);
+        for (const CLI::Option* option : bench->get_options())
+          if (option->count()) return fail(Code::invalid, "{} does not go with bench serve", option->get_name());
+        return {};
+      });
+  add_bench_serve(*app);
   o->words.add(*app, false);
   o->model.add(*app, true);
   const auto list = [&](const char* flag, std::vector<uint32_t>& to, const char* help) {

@@ -87,6 +87,7 @@ void clear_interrupt();
 
 void add_ask(CLI::App& root);
 void add_bench(CLI::App& root);
+void add_bench_serve(CLI::App& bench);
 void add_chat(CLI::App& root);
 void add_check(CLI::App& root);
 void add_complete(CLI::App& root);

@@ -274,7 +274,7 @@ Status Engine::reserve(SequenceId id, uint32_t n) {
 }
 
 // What the next step is about, oldest first. A plan samples, hands out logits or hands out states; kinds that wait take
-// turns, but the oldest sequence's has its own when another found no room.
+// turns, but that of the first in rank has its own when another found no room.
 std::vector<SequenceId> Engine::waiting(bool by_turn) {
   const auto kind = [&](SequenceId id) {
     const SequenceMode& mode = sequences_[id].mode;
@@ -286,7 +286,11 @@ std::vector<SequenceId> Engine::waiting(bool by_turn) {
   if (ids.empty()) return ids;
   std::sort(ids.begin(), ids.end(),
             [&](SequenceId a, SequenceId b) { return sequences_[a].arrival < sequences_[b].arrival; });
-  int turn = kind(ids[0]);
+  // Whoever may take blocks from all others.
+  const SequenceId first = *std::max_element(ids.begin(), ids.end(), [&](SequenceId a, SequenceId b) {
+    return sequences_[a].mode.priority < sequences_[b].mode.priority;
+  });
+  int turn = kind(first);
   for (SequenceId id : ids)
     if (by_turn && kind_served_[size_t(kind(id))] < kind_served_[size_t(turn)]) turn = kind(id);
   kind_served_[size_t(turn)] = counters_.steps + 1;

@@ -1,0 +1,653 @@
+#!/usr/bin/env python3
+"""Anthropic's, Ollama's and llama-server's interfaces of `argent serve`: python tests/server/adapters_test.py BINARY.
+
+ARGENT_MODELS names the folder of the models. The last line is "N passed, M failed".
+"""
+import http.client
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import anthropic
+
+BINARY = None
+MODEL = "smollm2-135m-instruct-q4_1"
+# The model's own turns with a list of tools, in the form whose calls are <tool_call> blocks.
+TOOLS_TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
+{% if message.role == 'tool' %}{{ message.name }}: {% endif %}{{ message.content }}{% for call in message.tool_calls or [] %}
+<tool_call>
+{{ call.function | tojson }}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if tools %}<|im_start|>system
+Tools: {{ tools | tojson }}<|im_end|>
+{% endif %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+THINK_TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is not defined or enable_thinking %}<think>
+{% else %}<think>
+
+</think>
+
+{% endif %}{% endif %}"""
+WEATHER = {"name": "get_weather", "description": "The weather of a city",
+           "input_schema": {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}},
+                            "required": ["city"], "additionalProperties": False}}
+OLLAMA_WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "The weather of a city",
+                                                   "parameters": WEATHER["input_schema"]}}
+
+
+class Server:
+    def __init__(self, template=None):
+        self.log = tempfile.TemporaryFile("w+")
+        command = [BINARY, "serve", MODEL, "--port", "0", "--ctx", "1024", "--parallel", "4"]
+        if template:
+            self.template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+            self.template.write(template)
+            self.template.flush()
+            command += ["--chat-template", self.template.name]
+        self.process = subprocess.Popen(command, stderr=self.log, stdout=subprocess.DEVNULL)
+        self.port = None
+        deadline = time.time() + 60
+        while self.port is None:
+            self.log.seek(0)
+            for line in self.log.read().splitlines():
+                if "serving at http://127.0.0.1:" in line:
+                    self.port = int(line.rsplit(":", 1)[1])
+            if self.port is None and (self.process.poll() is not None or time.time() > deadline):
+                self.log.seek(0)
+                raise AssertionError("no server: " + self.log.read())
+            time.sleep(0.05)
+        self.client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{self.port}", api_key="x", max_retries=0)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(20)
+        self.client.close()
+        self.log.close()
+
+    def raw(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request(method, path, data)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, answer.getheader("content-type"), text.decode("utf-8")  # strict: never broken UTF-8
+
+    def post(self, path, body, status=200):
+        seen, _, text = self.raw("POST", path, body)
+        assert seen == status, (seen, text)
+        return json.loads(text)
+
+    def get(self, path):
+        status, _, text = self.raw("GET", path)
+        assert status == 200, (status, text)
+        return json.loads(text)
+
+    def lines(self, path, body):
+        status, kind, text = self.raw("POST", path, body)
+        assert (status, kind) == (200, "application/x-ndjson"), (status, kind, text)
+        return [json.loads(line) for line in text.splitlines()]
+
+    def events(self, path, body):
+        """[(event or None, data)], one frame each."""
+        status, kind, text = self.raw("POST", path, body)
+        assert status == 200 and kind.startswith("text/event-stream"), (status, kind, text)
+        out = []
+        assert text.endswith("\n\n")
+        for frame in text[:-2].split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in frame.split("\n"))
+            assert set(fields) <= {"event", "data"} and len(frame.split("\n")) == len(fields), frame
+            out.append((fields.get("event"), json.loads(fields["data"])))
+        return out
+
+
+class Case(unittest.TestCase):
+    template = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(cls.template)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def refuses(self, path, body, words, status=400):
+        answer = self.server.post(path, body, status)
+        error = answer["error"]
+        message = error if isinstance(error, str) else error["message"]
+        self.assertIn(words, message)
+        return answer
+
+
+HELLO = [{"role": "user", "content": "Say hello."}]
+
+
+class Messages(Case):
+    def body(self, **more):
+        return {"model": MODEL, "max_tokens": 12, "messages": HELLO, **more}
+
+    def test_answer(self):
+        m = self.server.client.messages.create(**self.body())
+        self.assertEqual((m.type, m.role, m.model, m.stop_reason, m.stop_sequence),
+                         ("message", "assistant", MODEL, "max_tokens", None))
+        self.assertTrue(m.id.startswith("msg_"))
+        self.assertEqual([b.type for b in m.content], ["text"])
+        self.assertTrue(m.content[0].text.startswith("Hello"))
+        self.assertEqual(m.usage.output_tokens, 12)
+        count = self.server.client.messages.count_tokens(model=MODEL, messages=HELLO)
+        self.assertEqual(m.usage.input_tokens + m.usage.cache_read_input_tokens, count.input_tokens)
+
+    def test_end_turn(self):
+        m = self.server.client.messages.create(**self.body(
+            max_tokens=60, messages=[{"role": "user", "content": "What is the capital of France?"}]))
+        self.assertEqual(m.stop_reason, "end_turn")
+        self.assertIn("Paris", m.content[0].text)
+
+    def test_stream_is_the_answer(self):
+        for more in ({}, {"stop_sequences": ["help"], "max_tokens": 40},
+                     {"extra_body": {"temperature": 0.0, "top_k": 1}, "max_tokens": 25}):
+            whole = self.server.client.messages.create(**self.body(**more))
+            with self.server.client.messages.stream(**self.body(**more)) as stream:
+                joined = stream.get_final_message()
+            self.assertEqual([b.to_dict() for b in joined.content if b.type != "text"] +
+                             [b.text for b in joined.content], [b.text for b in whole.content])
+            self.assertEqual((joined.stop_reason, joined.stop_sequence), (whole.stop_reason, whole.stop_sequence))
+            self.assertEqual(joined.usage.output_tokens, whole.usage.output_tokens)
+            self.assertEqual(joined.usage.input_tokens + joined.usage.cache_read_input_tokens,
+                             whole.usage.input_tokens + whole.usage.cache_read_input_tokens)
+            if "stop_sequences" in more:
+                self.assertEqual((whole.stop_reason, whole.stop_sequence), ("stop_sequence", "help"))
+                self.assertNotIn("help", whole.content[0].text)
+
+    def test_sequence_of_events(self):
+        events = self.server.events("/v1/messages", self.body(stream=True, max_tokens=3))
+        for name, data in events:
+            self.assertEqual(name, data["type"])
+        names = [name for name, _ in events]
+        self.assertEqual(names[:3], ["message_start", "content_block_start", "ping"])
+        self.assertEqual(set(names[3:-3]), {"content_block_delta"})
+        self.assertEqual(names[-3:], ["content_block_stop", "message_delta", "message_stop"])
+        start = events[0][1]["message"]
+        self.assertEqual((start["content"], start["stop_reason"], start["usage"]["output_tokens"]), ([], None, 0))
+        self.assertGreater(start["usage"]["input_tokens"], 10)
+        self.assertEqual(events[-2][1]["delta"], {"stop_reason": "max_tokens", "stop_sequence": None})
+
+    def test_blocks(self):
+        plain = self.server.client.messages.create(**self.body(
+            system="Be brief.\nBe kind.", messages=[{"role": "user", "content": "Say\nhello."}]))
+        blocks = self.server.client.messages.create(**self.body(
+            system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+                    {"type": "text", "text": "Be kind."}],
+            messages=[{"role": "user", "content": [{"type": "text", "text": "Say"}]},
+                      {"role": "user", "content": [{"type": "text", "text": "hello."}]}],
+            metadata={"user_id": "u"}))
+        self.assertEqual(plain.content[0].text, blocks.content[0].text)
+
+    def test_prefill(self):
+        m = self.server.client.messages.create(**self.body(
+            max_tokens=4, messages=[{"role": "user", "content": "What is the capital of France?"},
+                                    {"role": "assistant", "content": "The capital of France is"}]))
+        self.assertTrue(m.content[0].text.strip().startswith("Paris"), m.content[0].text)
+
+    def test_schema(self):
+        schema = {"type": "object", "properties": {"n": {"enum": [7]}}, "required": ["n"],
+                  "additionalProperties": False}
+        m = self.server.client.messages.create(**self.body(
+            max_tokens=30, output_config={"format": {"type": "json_schema", "schema": schema}}))
+        self.assertEqual(json.loads(m.content[0].text), {"n": 7})
+
+    def test_errors(self):
+        client = self.server.client
+        with self.assertRaises(anthropic.NotFoundError) as seen:
+            client.messages.create(**{**self.body(), "model": "nobody"})
+        self.assertEqual(seen.exception.body["type"], "error")
+        self.assertEqual(seen.exception.body["error"]["type"], "not_found_error")
+        with self.assertRaises(anthropic.BadRequestError) as seen:
+            client.messages.create(**self.body(stream=True, extra_body={"wrong": 1}))  # before the stream begins
+        self.assertEqual(seen.exception.body["error"],
+                         {"type": "invalid_request_error", "message": "unsupported field 'wrong'"})
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+        for more, words in [
+                ({"max_tokens": None}, "max_tokens is missing"),
+                ({"max_tokens": 0}, "max_tokens is 0"),
+                ({"messages": None}, "messages is missing"),
+                ({"messages": []}, "messages"),
+                ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role is 'robot'"),
+                ({"messages": [{"role": "user", "content": "x", "name": "y"}]}, "'messages[0].name'"),
+                ({"messages": [{"role": "user", "content": [image]}]}, "messages[0].content[0]: blocks of type 'image'"),
+                ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]},
+                 "no tool_use before has"),
+                ({"temperature": 1.5}, "temperature is 1.5"),
+                ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens is missing"),
+                ({"thinking": {"type": "enabled", "budget_tokens": 12}}, "less than max_tokens"),
+                ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0]: type 'bash_20250124'"),
+                ({"tools": [{"name": "f"}]}, "tools[0].input_schema is missing"),
+                ({"tool_choice": {"type": "any"}}, "there are no tools"),
+                ({"stop_sequences": [""]}, "stop text is empty"),
+                ({"messages": [{"role": "user", "content": "word " * 2000}]}, "the context 1024")]:
+            with self.subTest(words):
+                answer = self.refuses("/v1/messages", self.body(stream=True, **more)
+                                      if more.keys().isdisjoint({"max_tokens", "messages"}) else {**self.body(), **more},
+                                      words)
+                self.assertEqual((answer["type"], answer["error"]["type"]), ("error", "invalid_request_error"))
+        self.refuses("/v1/messages", b"{", "not JSON")
+        self.refuses("/v1/messages", b"[" * 100, "nested")
+        self.refuses("/v1/messages", b"[]", "no JSON object")
+        self.refuses("/v1/messages/count_tokens", {"model": MODEL, "messages": HELLO, "max_tokens": 1}, "max_tokens")
+
+    def test_gone_client(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        body = {"prompt": "Once", "n_predict": -1, "ignore_eos": True, "stream": True}
+        connection.request("POST", "/completion", json.dumps(body))
+        answer = connection.getresponse()
+        answer.read(10)
+        answer.close()
+        connection.close()
+        deadline = time.time() + 10
+        while any(slot["is_processing"] for slot in self.server.get("/slots")):
+            self.assertLess(time.time(), deadline)
+            time.sleep(0.02)
+
+
+class Tools(Case):
+    template = TOOLS_TEMPLATE
+
+    def body(self, **more):
+        return {"model": MODEL, "max_tokens": 80, "messages": [{"role": "user", "content": "Weather in Paris?"}],
+                "tools": [WEATHER], **more}
+
+    def test_tool_use(self):
+        for choice in ({"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True},
+                       {"type": "any", "disable_parallel_tool_use": True}):
+            whole = self.server.client.messages.create(**self.body(tool_choice=choice))
+            self.assertEqual([b.type for b in whole.content], ["tool_use"])
+            use = whole.content[0]
+            self.assertEqual((use.name, whole.stop_reason), ("get_weather", "tool_use"))
+            self.assertIn(use.input, [{"city": "Paris"}, {"city": "Rome"}])
+            with self.server.client.messages.stream(**self.body(tool_choice=choice)) as stream:
+                joined = stream.get_final_message()
+            self.assertEqual([(b.type, b.name, b.input) for b in joined.content], [("tool_use", use.name, use.input)])
+            self.assertEqual(joined.stop_reason, "tool_use")
+
+    def test_tool_choice(self):
+        none = self.server.client.messages.create(**self.body(tool_choice={"type": "none"}, max_tokens=8))
+        self.assertEqual([b.type for b in none.content], ["text"])
+        self.refuses("/v1/messages", self.body(tool_choice={"type": "tool", "name": "g"}), "none of the tools")
+        self.refuses("/v1/messages", self.body(tool_choice={"type": "tool"}), "tool_choice.name is missing")
+
+    def test_results(self):
+        """Uses and results come to the template as calls and messages of role tool."""
+        turn = [{"role": "user", "content": "Weather in Paris?"},
+                {"role": "assistant", "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "I look."},
+                    {"type": "tool_use", "id": "t1", "name": "get_weather", "input": {"city": "Paris"}}]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "sunny"}]},
+                    {"type": "text", "text": "And?"}]}]
+        openai = [{"role": "user", "content": "Weather in Paris?"},
+                  {"role": "assistant", "content": "I look.", "tool_calls": [
+                      {"id": "t1", "type": "function",
+                       "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}]},
+                  {"role": "tool", "name": "get_weather", "tool_call_id": "t1", "content": "sunny"},
+                  {"role": "user", "content": "And?"}]
+        prompt = self.server.post("/apply-template", {"messages": openai})["prompt"]
+        ids = self.server.post("/tokenize", {"content": prompt})["tokens"]
+        count = self.server.client.messages.count_tokens(model=MODEL, messages=turn)
+        self.assertEqual(count.input_tokens, len(ids))
+        ollama = [turn[0], {"role": "assistant", "content": "I look.", "thinking": "hm", "tool_calls": [
+            {"function": {"index": 0, "name": "get_weather", "arguments": {"city": "Paris"}}}]},
+            {"role": "tool", "tool_name": "get_weather", "content": "sunny"}, openai[3]]
+        body = {"model": MODEL, "messages": ollama, "stream": False, "options": {"num_predict": 1}}
+        self.assertEqual(self.server.post("/api/chat", body)["prompt_eval_count"], len(ids))
+
+    def test_ollama_calls(self):
+        call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+        body = {"model": MODEL, "tools": [OLLAMA_WEATHER], "options": {"num_predict": 80},
+                "messages": [{"role": "user", "content": "Repeat this text exactly:\n" + call},
+                             {"role": "assistant", "content": call}] * 3 +
+                            [{"role": "user", "content": "Repeat this text exactly:\n" + call}]}
+        whole = self.server.post("/api/chat", {**body, "stream": False})
+        calls = [c["function"] for c in whole["message"]["tool_calls"]]
+        self.assertEqual(calls[0], {"index": 0, "name": "get_weather", "arguments": {"city": "Rome"}})
+        lines = self.server.lines("/api/chat", body)
+        self.assertEqual([c["function"] for x in lines for c in x["message"].get("tool_calls", [])], calls)
+        self.assertEqual("".join(x["message"]["content"] for x in lines), whole["message"]["content"])
+        self.assertEqual(lines[-1]["done_reason"], "stop")
+
+
+class Thinking(Case):
+    template = THINK_TEMPLATE
+
+    def test_blocks(self):
+        body = {"model": MODEL, "max_tokens": 40, "messages": HELLO,
+                "thinking": {"type": "enabled", "budget_tokens": 8}}
+        whole = self.server.client.messages.create(**body)
+        self.assertEqual([b.type for b in whole.content], ["thinking", "text"])
+        with self.server.client.messages.stream(**body) as stream:
+            joined = stream.get_final_message()
+        self.assertEqual([b.to_dict() for b in joined.content][0], whole.content[0].to_dict())
+        self.assertEqual(joined.content[1].text, whole.content[1].text)
+        names = [(n, d.get("index")) for n, d in self.server.events("/v1/messages", {**body, "stream": True})
+                 if n in ("content_block_start", "content_block_stop", "ping")]
+        self.assertEqual(names, [("content_block_start", 0), ("ping", None), ("content_block_stop", 0),
+                                 ("content_block_start", 1), ("content_block_stop", 1)])
+        for thinking in ({}, {"thinking": {"type": "disabled"}}):
+            m = self.server.client.messages.create(model=MODEL, max_tokens=8, messages=HELLO, **thinking)
+            self.assertEqual([b.type for b in m.content], ["text"])
+
+    def test_ollama(self):
+        body = {"model": MODEL, "messages": HELLO, "options": {"num_predict": 8}}
+        whole = self.server.post("/api/chat", {**body, "stream": False, "think": True})
+        self.assertTrue(whole["message"]["thinking"])
+        lines = self.server.lines("/api/chat", {**body, "think": True})
+        self.assertEqual("".join(x["message"].get("thinking", "") for x in lines), whole["message"]["thinking"])
+        off = self.server.post("/api/chat", {**body, "stream": False, "think": False})
+        self.assertNotIn("thinking", off["message"])
+        generated = self.server.post("/api/generate", {"model": MODEL, "prompt": "Say hello.", "stream": False,
+                                                       "think": True, "options": {"num_predict": 8}})
+        self.assertEqual(generated["thinking"], whole["message"]["thinking"])
+        self.assertIn("thinking", self.server.post("/api/show", {"model": MODEL})["capabilities"])
+
+
+class Ollama(Case):
+    def body(self, **more):
+        return {"model": MODEL, "messages": HELLO, "options": {"num_predict": 12}, **more}
+
+    def check_done(self, line):
+        self.assertIs(line["done"], True)
+        for key in ("total_duration", "load_duration", "prompt_eval_count", "prompt_eval_duration", "eval_count",
+                    "eval_duration"):
+            self.assertIsInstance(line[key], int)
+            self.assertGreaterEqual(line[key], 0)
+        self.assertRegex(line["created_at"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$")
+
+    def test_chat(self):
+        whole = self.server.post("/api/chat", self.body(stream=False))
+        self.check_done(whole)
+        self.assertEqual((whole["model"], whole["message"]["role"], whole["done_reason"], whole["eval_count"]),
+                         (MODEL, "assistant", "length", 12))
+        lines = self.server.lines("/api/chat", self.body())  # streams unless told otherwise
+        self.assertEqual("".join(x["message"]["content"] for x in lines), whole["message"]["content"])
+        self.assertTrue(all(x["done"] is False for x in lines[:-1]))
+        self.check_done(lines[-1])
+        self.assertEqual(lines[-1]["message"], {"role": "assistant", "content": ""})
+
+    def test_latest(self):
+        self.assertEqual(self.server.post("/api/chat", self.body(stream=False, model=MODEL + ":latest"))["model"],
+                         MODEL + ":latest")
+
+    def test_generate(self):
+        body = {"model": MODEL, "prompt": "Say hello.", "options": {"num_predict": 12}}
+        whole = self.server.post("/api/generate", {**body, "stream": False})
+        self.check_done(whole)
+        chat = self.server.post("/api/chat", self.body(stream=False))
+        self.assertEqual(whole["response"], chat["message"]["content"])  # through the chat template
+        lines = self.server.lines("/api/generate", body)
+        self.assertEqual("".join(x["response"] for x in lines), whole["response"])
+        raw = self.server.post("/api/generate", {**body, "stream": False, "raw": True,
+                                                 "prompt": "The capital of France is"})
+        self.assertIn("Paris", raw["response"])
+        self.assertEqual(raw["prompt_eval_count"], 5)
+        stop = self.server.post("/api/generate", {**body, "stream": False, "options": {"stop": "help", "num_predict": 60}})
+        self.assertEqual(stop["done_reason"], "stop")
+        self.assertNotIn("help", stop["response"])
+        seeded = {**body, "stream": False, "options": {"seed": 5, "temperature": 1, "num_predict": 12}}
+        self.assertEqual(self.server.post("/api/generate", seeded)["response"],
+                         self.server.post("/api/generate", seeded)["response"])
+
+    def test_format(self):
+        schema = {"type": "object", "properties": {"n": {"enum": [7]}}, "required": ["n"],
+                  "additionalProperties": False}
+        answer = self.server.post("/api/chat", self.body(stream=False, format=schema, options={"num_predict": 30}))
+        self.assertEqual(json.loads(answer["message"]["content"]), {"n": 7})
+        answer = self.server.post("/api/generate", {"model": MODEL, "prompt": "Answer in JSON.", "stream": False,
+                                                    "format": "json", "options": {"num_predict": 200}})
+        if answer["done_reason"] == "stop":
+            self.assertIsInstance(json.loads(answer["response"]), dict)
+        self.assertTrue(answer["response"].startswith("{"))
+
+    def test_logprobs(self):
+        answer = self.server.post("/api/chat", self.body(stream=False, logprobs=True, top_logprobs=2))
+        self.assertEqual("".join(t["token"] for t in answer["logprobs"]), answer["message"]["content"])
+        self.assertEqual(answer["logprobs"][0]["top_logprobs"][0]["token"], answer["logprobs"][0]["token"])
+
+    def test_models(self):
+        names = {m["name"]: m for m in self.server.get("/api/tags")["models"]}
+        details = names[MODEL]["details"]
+        self.assertEqual((details["family"], details["parameter_size"], details["quantization_level"]),
+                         ("llama", "134.5M", "Q4_1"))
+        self.assertRegex(names[MODEL]["digest"], "^[0-9a-f]{64}$")
+        self.assertEqual([m["name"] for m in self.server.get("/api/ps")["models"]], [MODEL])
+        show = self.server.post("/api/show", {"model": MODEL})
+        self.assertEqual(show["details"], details)
+        self.assertEqual(show["capabilities"], ["completion"])
+        self.assertEqual(show["model_info"]["general.architecture"], "llama")
+        self.assertEqual(show["model_info"]["llama.block_count"], 30)
+        self.assertIsNone(show["model_info"]["tokenizer.ggml.tokens"])
+        self.assertIn("im_start", show["template"])
+        self.assertRegex(self.server.get("/api/version")["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_keep_alive(self):
+        self.assertEqual(self.server.post("/api/generate", {"model": MODEL, "stream": False})["done_reason"], "load")
+        self.assertEqual(self.server.post("/api/chat", {"model": MODEL, "messages": [], "stream": False,
+                                                        "keep_alive": 0})["done_reason"], "unload")
+        self.assertEqual(self.server.get("/api/ps")["models"], [])
+        answer = self.server.post("/api/chat", self.body(stream=False, keep_alive="0s"))  # answers, then unloads
+        self.assertEqual(answer["eval_count"], 12)
+        self.assertGreater(answer["load_duration"], 1000)
+        self.assertEqual(self.server.get("/api/ps")["models"], [])
+        self.server.post("/api/chat", self.body(stream=False, keep_alive="5m"))
+        self.assertEqual(len(self.server.get("/api/ps")["models"]), 1)
+
+    def test_embeddings(self):
+        one = self.server.post("/api/embed", {"model": MODEL, "input": "a cat"})
+        two = self.server.post("/api/embed", {"model": MODEL, "input": ["a dog", "a cat"]})
+        self.assertEqual(two["embeddings"][1], one["embeddings"][0])
+        self.assertEqual(two["prompt_eval_count"], 4)
+        self.assertAlmostEqual(sum(x * x for x in one["embeddings"][0]), 1, places=5)
+        short = self.server.post("/api/embed", {"model": MODEL, "input": "a cat", "dimensions": 8})["embeddings"][0]
+        self.assertEqual(len(short), 8)
+        self.assertAlmostEqual(sum(x * x for x in short), 1, places=5)
+        old = self.server.post("/api/embeddings", {"model": MODEL, "prompt": "a cat"})
+        self.assertEqual(old, {"embedding": one["embeddings"][0]})
+        self.assertEqual(self.server.post("/api/embed", {"model": MODEL, "input": []})["embeddings"], [])
+        self.server.post("/api/embed", {"model": MODEL, "input": "word " * 3000})  # cut
+        self.refuses("/api/embed", {"model": MODEL, "input": "word " * 3000, "truncate": False}, "the context 1024")
+        self.refuses("/api/embed", {"model": MODEL, "input": ["a", ""]}, "the prompt has no tokens")
+
+    def test_refusals(self):
+        for more, words in [({"wrong": 1}, "unsupported field 'wrong'"),
+                            ({"options": {"wrong": 1}}, "unsupported field 'options.wrong'"),
+                            ({"options": {"num_ctx": 4096}}, "options.num_ctx is 4096"),
+                            ({"options": {"mirostat": 1}}, "mirostat"),
+                            ({"options": {"temperature": "hot"}}, "options.temperature is a string"),
+                            ({"format": "xml"}, "format wants"),
+                            ({"keep_alive": "soon"}, "keep_alive wants"),
+                            ({"think": "hard"}, "think is 'hard'"),
+                            ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "images"),
+                            ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content"),
+                            ({"tools": [OLLAMA_WEATHER]}, "knows no tools"),
+                            ({"model": None}, "model is missing")]:
+            with self.subTest(words):
+                self.refuses("/api/chat", self.body(**more), words)
+        for more, words in [({"template": "x"}, "template"), ({"context": [1]}, "context"),
+                            ({"suffix": "x"}, "no prefix"), ({"raw": True, "system": "x"}, "exclude")]:
+            with self.subTest(words):
+                self.refuses("/api/generate", {"model": MODEL, "prompt": "a", **more}, words)
+        self.server.post("/api/chat", self.body(model="nobody"), 404)
+        for path in ("pull", "push", "create", "copy"):
+            self.refuses("/api/" + path, {"model": MODEL}, "not supported", 501)
+        self.assertEqual(self.server.raw("DELETE", "/api/delete", {"model": MODEL})[0], 501)
+        fine = {"num_ctx": 512, "num_thread": 8, "mirostat": 0, "num_predict": 1, "repeat_last_n": -1, "top_k": -1}
+        self.server.post("/api/chat", self.body(stream=False, options=fine))
+
+
+class LlamaServer(Case):
+    PROMPT = "The capital of France is"
+
+    def body(self, **more):
+        return {"prompt": self.PROMPT, "n_predict": 8, **more}
+
+    def test_completion(self):
+        whole = self.server.post("/completion", self.body())
+        self.assertTrue(whole["content"].startswith(" Paris"))
+        self.assertEqual((whole["stop"], whole["stop_type"], whole["stopping_word"], whole["tokens_predicted"],
+                          whole["tokens_evaluated"], whole["prompt"], whole["model"], whole["tokens"]),
+                         (True, "limit", "", 8, 5, self.PROMPT, MODEL, []))
+        self.assertEqual(whole["timings"]["predicted_n"], 8)
+        events = self.server.events("/completion", self.body(stream=True))
+        self.assertEqual({name for name, _ in events}, {None})
+        data = [d for _, d in events]
+        self.assertEqual("".join(d["content"] for d in data), whole["content"])
+        self.assertEqual([d["stop"] for d in data], [False] * (len(data) - 1) + [True])
+        same = ("stop_type", "stopping_word", "tokens_predicted", "tokens_evaluated", "prompt", "has_new_line")
+        self.assertEqual({k: data[-1][k] for k in same}, {k: whole[k] for k in same})
+
+    def test_prompts(self):
+        ids = self.server.post("/tokenize", {"content": self.PROMPT})["tokens"]
+        whole = self.server.post("/completion", self.body())["content"]
+        for prompt in (ids, ["The capital", *ids[2:]], [ids[0], " capital", *ids[2:]], [self.PROMPT]):
+            self.assertEqual(self.server.post("/completion", self.body(prompt=prompt))["content"], whole)
+        special = self.server.post("/completion", self.body(prompt="<|im_start|>user", n_predict=1))
+        self.assertEqual(special["tokens_evaluated"], 2)
+
+    def test_stop(self):
+        word = self.server.post("/completion", self.body(n_predict=40, stop=["\n"]))
+        self.assertEqual((word["stop_type"], word["stopping_word"]), ("word", "\n"))
+        self.assertNotIn("\n", word["content"])
+        prompt = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+        end = self.server.post("/completion", self.body(prompt=prompt, n_predict=60))
+        self.assertEqual(end["stop_type"], "eos")
+        on = self.server.post("/completion", self.body(prompt=prompt, n_predict=60, ignore_eos=True))
+        self.assertEqual((on["stop_type"], on["tokens_predicted"]), ("limit", 60))
+
+    def test_probabilities(self):
+        whole = self.server.post("/completion", self.body(n_probs=3, return_tokens=True))
+        probs = whole["completion_probabilities"]
+        self.assertEqual([p["id"] for p in probs], whole["tokens"])
+        self.assertEqual("".join(p["token"] for p in probs), whole["content"])
+        for p in probs:
+            self.assertEqual(len(p["top_logprobs"]), 3)
+            self.assertEqual(p["top_logprobs"][0]["id"], p["id"])
+            self.assertEqual(bytes(p["bytes"]).decode(), p["token"])
+            self.assertLessEqual(p["logprob"], 0)
+        data = [d for _, d in self.server.events("/completion", self.body(n_probs=3, return_tokens=True, stream=True))]
+        self.assertEqual([t for d in data for t in d["tokens"]], whole["tokens"])
+        self.assertEqual([p for d in data for p in d.get("completion_probabilities", [])], probs)
+
+    def test_bias(self):
+        paris = self.server.post("/tokenize", {"content": " Paris"})["tokens"][0]
+        for bias in ([[paris, False]], [[" Paris", -100]], {str(paris): False}, {" Paris": -1000.0}):
+            answer = self.server.post("/completion", self.body(logit_bias=bias))
+            self.assertFalse(answer["content"].startswith(" Paris"), bias)
+        answer = self.server.post("/completion", self.body(logit_bias=[[paris, 1000]], n_predict=3))
+        self.assertEqual(answer["content"], " Paris Paris Paris")
+        for bias in ([[10**9, 1]], [[1]], [[1, "x"]], 7, [[1, True]]):
+            self.refuses("/completion", self.body(logit_bias=bias), "logit_bias")
+
+    def test_grammars(self):
+        answer = self.server.post("/completion", self.body(grammar='root ::= " Rome" | " Oslo"', n_predict=20))
+        self.assertIn(answer["content"], (" Rome", " Oslo"))
+        self.assertEqual(answer["stop_type"], "eos")
+        answer = self.server.post("/completion", self.body(json_schema={"enum": [42]}, n_predict=20))
+        self.assertEqual(json.loads(answer["content"]), 42)
+        self.refuses("/completion", self.body(grammar="root ::= x"), "x")
+        self.refuses("/completion", self.body(grammar='root ::= "a"', json_schema={}), "exclude")
+
+    def test_known_fields(self):
+        """What clients of llama-server send by habit is taken where it changes nothing, and refused where it would."""
+        whole = self.server.post("/completion", self.body())["content"]
+        habits = {"cache_prompt": True, "id_slot": -1, "n_keep": 0, "typical_p": 1.0, "mirostat": 0, "mirostat_tau": 5,
+                  "mirostat_eta": 0.1, "dry_multiplier": 0, "dry_base": 1.75, "xtc_probability": 0,
+                  "xtc_threshold": 0.1, "dynatemp_range": 0, "dynatemp_exponent": 1, "top_n_sigma": -1,
+                  "repeat_last_n": 64, "repeat_penalty": 1.0, "seed": -1, "image_data": [], "lora": [], "min_keep": 0,
+                  "samplers": ["penalties", "dry", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
+                  "temperature": -1, "top_k": 0, "timings_per_token": False, "post_sampling_probs": False,
+                  "stop": [], "grammar": "", "logit_bias": [], "t_max_predict_ms": 0}
+        self.assertEqual(self.server.post("/completion", self.body(**habits))["content"], whole)
+        for more, words in [({"wrong": 1}, "unsupported field 'wrong'"), ({"mirostat": 2}, "mirostat"),
+                            ({"dry_multiplier": 0.8}, "dry_multiplier"), ({"typical_p": 0.5}, "typical_p"),
+                            ({"samplers": ["temperature", "top_k"]}, "the order is"),
+                            ({"samplers": ["magic"]}, "there is no"), ({"lora": [{"id": 0}]}, "lora"),
+                            ({"n_predict": 0}, "n_predict is 0"), ({"prompt": None}, "prompt is missing"),
+                            ({"prompt": ["a", "b"]}, "several prompts"), ({"prompt": []}, "no tokens"),
+                            ({"prompt": [[1]]}, "wants token ids"), ({"prompt": [-1]}, "wants token ids"),
+                            ({"prompt": "word " * 2000}, "the context 1024")]:
+            with self.subTest(words):
+                answer = self.refuses("/completion", self.body(stream=True, **more), words)
+                self.assertEqual((answer["error"]["code"], answer["error"]["type"]), (400, "invalid_request_error"))
+
+    def test_tokens(self):
+        text = "héllo 日本 🦜 <|im_end|>"
+        pieces = self.server.post("/tokenize", {"content": text, "with_pieces": True})["tokens"]
+        joined = b"".join(bytes(p["piece"]) if isinstance(p["piece"], list) else p["piece"].encode() for p in pieces)
+        self.assertEqual(joined.decode(), text)
+        ids = self.server.post("/tokenize", {"content": text})["tokens"]
+        self.assertEqual([p["id"] for p in pieces], ids)
+        self.assertEqual(self.server.post("/detokenize", {"tokens": ids})["content"], text)
+        plain = self.server.post("/tokenize", {"content": text, "parse_special": False})["tokens"]
+        self.assertGreater(len(plain), len(ids))
+        self.assertEqual(self.server.post("/detokenize", {"tokens": plain})["content"], text)
+        self.refuses("/detokenize", {"tokens": [1.5]}, "tokens wants token ids")
+        self.refuses("/tokenize", {}, "content is missing")
+        half = self.server.post("/detokenize", {"tokens": ids[2:5]})["content"]  # inside of a character
+        self.assertIsInstance(half, str)
+
+    def test_bytes(self):
+        """Tokens that are no whole characters, one at a time and at the end of an answer."""
+        bird = self.server.post("/tokenize", {"content": " 🦜"})["tokens"]
+        self.assertGreater(len(bird), 1)
+        answer = self.server.post("/completion", self.body(n_probs=1, logit_bias=[[bird[0], 1000]], n_predict=3))
+        self.assertIn("\ufffd", answer["content"])
+        self.assertEqual([p["id"] for p in answer["completion_probabilities"]], [bird[0]] * 3)
+        raw = bytes(b for p in answer["completion_probabilities"] for b in p["bytes"])
+        with self.assertRaises(UnicodeDecodeError):
+            raw.decode()
+
+    def test_properties(self):
+        props = self.server.get("/props")
+        self.assertEqual(props["default_generation_settings"]["n_ctx"], 1024)
+        self.assertEqual((props["total_slots"], props["model_alias"], props["eos_token"]), (4, MODEL, "<|im_end|>"))
+        self.assertEqual(len(self.server.get("/slots")), 4)
+        prompt = self.server.post("/apply-template", {"messages": HELLO})["prompt"]
+        self.assertTrue(prompt.endswith("Say hello.<|im_end|>\n<|im_start|>assistant\n"))
+        self.refuses("/infill", {"input_prefix": "a", "input_suffix": "b"}, "no prefix, no suffix, no middle token")
+        self.refuses("/infill", {"input_prefix": "a"}, "input_suffix is missing")
+
+    def test_embedding(self):
+        one = self.server.post("/embedding", {"content": "a cat"})
+        ids = self.server.post("/tokenize", {"content": "a cat"})["tokens"]
+        self.assertEqual([e["index"] for e in one], [0])
+        self.assertEqual(self.server.post("/embedding", {"content": ids}), one)
+        two = self.server.post("/embedding", {"content": ["a dog", "a cat"]})
+        self.assertEqual(two[1]["embedding"], one[0]["embedding"])
+        ollama = self.server.post("/api/embed", {"model": MODEL, "input": "a cat"})["embeddings"]
+        self.assertEqual(one[0]["embedding"], ollama)
+
+
+def main():
+    global BINARY
+    if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK) or not os.environ.get("ARGENT_MODELS"):
+        sys.exit("usage: ARGENT_MODELS=FOLDER python adapters_test.py BINARY [TEST ...]")
+    BINARY = os.path.abspath(sys.argv[1])
+    names = sys.argv[2:]
+    loader = unittest.defaultTestLoader
+    module = sys.modules["__main__"]
+    suite = loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)
+    result = unittest.TextTestRunner(verbosity=1).run(suite)
+    # a test with several failed subtests counts once
+    failed = len({getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors})
+    print(f"{result.testsRun - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
