@@ -3,7 +3,6 @@
 
 namespace argent::server {
 
-void add_openai_routes(const ApiContext&) {}
 void add_responses_routes(const ApiContext&) {}
 
 }  // namespace argent::server
