@@ -4,8 +4,6 @@
 #include <cmath>
 #include <random>
 
-#include "chat/json_input.h"
-
 namespace argent::server {
 namespace {
 

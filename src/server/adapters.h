@@ -79,7 +79,4 @@ std::string utc_time(std::chrono::system_clock::time_point time);
 // The value of a parameter of a query, decoded; "" where it is not there.
 std::string query_value(std::string_view query, std::string_view name);
 
-// The JSON of an error in Anthropic's form, for what the server answers itself too.
-Json anthropic_error(int status, std::string_view message);
-
 }  // namespace argent::server

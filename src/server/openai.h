@@ -63,11 +63,13 @@ void read_max_tokens(Fields& fields, std::initializer_list<std::string_view> nam
 Streaming read_streaming(Fields& fields);
 // grammar, json_schema and the guided_* fields; response_format where there is one.
 void read_constraint(Fields& fields, Parsed& parsed);
-// {type: text | json_object | json_schema, ...} of response_format, and of the Responses interface's text.format, where
-// the schema stands in the object itself.
-void read_format(Fields& fields, std::string_view name, bool flat, Parsed& parsed);
+// {type: text | json_object | json_schema, ...} at `path`: response_format, and the Responses interface's text.format,
+// where (flat) the schema stands in the object itself.
+void read_format(Fields& fields, const Json& format, const std::string& path, bool flat, Parsed& parsed);
 // tools, tool_choice, parallel_tool_calls. flat: as the Responses interface has them, without "function" around.
 void read_tools(Fields& fields, bool flat, Call& call);
+// A forced call and a constraint of the answer's text exclude each other.
+void check_forced_call(Fields& fields, const Parsed& parsed);
 // none and minimal: no reasoning; low: at most 512 tokens of it, medium: 2048; high and xhigh: as much as it likes.
 void read_effort(Fields& fields, std::string_view name, Call& call);
 // Roles, and what has no place in a text model; "developer" becomes "system".
@@ -78,8 +80,8 @@ struct Prompt {
   std::optional<std::vector<int32_t>> ids;
 };
 std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, size_t most);
-// The error of an object inside of `outer`, an unread field included.
-void absorb(Fields& outer, Fields& inner);
+// The error of an object inside of the body's, an unread field included.
+void absorb(Fields& body, Fields& inner);
 
 // The whole of /v1/chat/completions and /v1/responses.
 std::optional<Refusal> read_chat(const Json& body, Parsed& out);

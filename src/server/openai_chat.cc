@@ -49,7 +49,7 @@ class ChatSink final : public CallSink {
   }
 
   void done(const RequestUsage& usage) override {
-    if (cancelled_) return events_.fail({{Code::cancelled, "the request was cancelled"}, ""});
+    if (cancelled_) return failed(fail(Code::cancelled, "the request was cancelled"));
     uint32_t n_reasoning = 0;
     for (const Collected& answer : answers_) n_reasoning += answer.n_reasoning;
     if (streaming_.stream) {
@@ -136,9 +136,10 @@ void read_continuation(Fields& fields, Call& call) {
                           fmt::format("add_generation_prompt and continue_final_message are both {}", *prompted));
   call.continue_last = continued.value_or(!prompted.value_or(false));
   const bool asked = continued.value_or(false) || !prompted.value_or(true);
-  if (asked && call.messages && call.messages->back()["role"] != "assistant")
-    fields.fail_at(continued ? "continue_final_message" : "add_generation_prompt",
-                   "there is no last message of the assistant to continue");
+  if (asked && call.messages && call.messages->back()["role"] != "assistant") {
+    const char* name = continued ? "continue_final_message" : "add_generation_prompt";
+    fields.fail_at(name, fmt::format("{}: there is no last message of the assistant to continue", name));
+  }
 }
 
 void handle(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {
@@ -179,10 +180,7 @@ std::optional<Refusal> read_chat(const Json& body, Parsed& out) {
   read_continuation(fields, call);
   read_constraint(fields, out);
   read_tools(fields, false, call);
-  if (!out.constraint_field.empty() &&
-      (call.tool_choice == Call::ToolChoice::required || call.tool_choice == Call::ToolChoice::named))
-    fields.fail_at(out.constraint_field,
-                   fmt::format("{} constrains an answer that tool_choice wants to be a call", out.constraint_field));
+  check_forced_call(fields, out);
   if (const auto modalities = fields.texts("modalities", 4))
     for (const std::string& each : *modalities)
       if (each != "text")

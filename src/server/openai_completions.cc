@@ -20,17 +20,18 @@ struct Completions {
 // The older form of log-probabilities: columns.
 class Columns {
  public:
-  void add(const std::vector<TokenInfo>& tokens, const Tokenizer* tokenizer, bool of_prompt) {
+  void add(const std::vector<TokenInfo>& tokens, const Tokenizer* tokenizer) {
+    for (const TokenInfo& token : tokens) add(token, tokenizer, token.bytes, false);
+  }
+  // Of a prompt, which stands before the answer as `text`: that has no BOS, nor the space that SentencePiece puts
+  // there.
+  void add_prompt(const std::vector<TokenInfo>& tokens, const Tokenizer* tokenizer, std::string_view text) {
     for (const TokenInfo& token : tokens) {
-      const bool first = of_prompt && tokens_.empty();  // nothing came before it
-      tokens_.push_back(shown(token.bytes));
-      token_log_probs_.push_back(first ? Json() : Json(finite(token.log_prob)));
-      Json top = first ? Json() : Json::object();
-      if (!first)
-        for (const sample::LogProb& p : token.top) top[shown(bytes_of(tokenizer, p.token))] = finite(p.log_prob);
-      top_.push_back(std::move(top));
-      offsets_.push_back(offset_);
-      for (const char c : token.bytes) offset_ += (uint8_t(c) & 0xc0) != 0x80;  // characters begun
+      std::string_view shown = token.bytes;
+      if (!text.starts_with(shown) && shown.starts_with(' ')) shown.remove_prefix(1);
+      if (!text.starts_with(shown) && tokenizer && tokenizer->is_control(token.id)) shown = {};
+      add(token, tokenizer, shown, tokens_.empty());
+      text.remove_prefix(std::min(shown.size(), text.size()));
     }
   }
   // What came since the last call.
@@ -53,6 +54,18 @@ class Columns {
     text = "bytes:";
     for (const char c : bytes) text += fmt::format("\\x{:02x}", uint8_t(c));
     return text;
+  }
+
+  // first: nothing came before it. text: what the token adds to the choice's.
+  void add(const TokenInfo& token, const Tokenizer* tokenizer, std::string_view text, bool first) {
+    tokens_.push_back(shown(token.bytes));
+    token_log_probs_.push_back(first ? Json() : Json(finite(token.log_prob)));
+    Json top = first ? Json() : Json::object();
+    if (!first)
+      for (const sample::LogProb& p : token.top) top[shown(bytes_of(tokenizer, p.token))] = finite(p.log_prob);
+    top_.push_back(std::move(top));
+    offsets_.push_back(offset_);
+    for (const char c : text) offset_ += (uint8_t(c) & 0xc0) != 0x80;  // characters begun
   }
 
   Json tokens_ = Json::array(), token_log_probs_ = Json::array(), top_ = Json::array(), offsets_ = Json::array();
@@ -96,8 +109,11 @@ class Answer {
 
   void prompt(size_t which, const std::vector<TokenInfo>& tokens) {
     const std::lock_guard lock(mutex_);
-    if (log_probs_ && echo_)
-      for (uint32_t i = 0; i < n_; ++i) choices_[which * n_ + i].columns.add(tokens, tokenizer_, true);
+    if (!log_probs_ || !echo_) return;
+    for (uint32_t i = 0; i < n_; ++i) {
+      Choice& choice = choices_[which * n_ + i];
+      choice.columns.add_prompt(tokens, tokenizer_, choice.text);
+    }
   }
 
   void delta(size_t which, const CallDelta& delta) {
@@ -108,7 +124,7 @@ class Answer {
     if (delta.finish == FinishReason::cancelled) error_ = fail(Code::cancelled, "the request was cancelled");
     if (!only_echo_) {
       choice.text += delta.output.content;
-      if (log_probs_) choice.columns.add(delta.tokens, tokenizer_, false);
+      if (log_probs_) choice.columns.add(delta.tokens, tokenizer_);
     }
     if (delta.finish) choice.finish = only_echo_ ? FinishReason::length : *delta.finish;
     if (!streaming_.stream || error_) return;

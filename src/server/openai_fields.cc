@@ -84,7 +84,7 @@ void read_tool_choice(Fields& fields, bool flat, Call& call) {
     } else if (const Json* function = named.object("function")) {
       Fields inner(*function, "tool_choice.function.");
       name = inner.text("name");
-      absorb(named, inner);
+      absorb(fields, inner);
     }
     if (!name) named.fail_at(flat ? "name" : "function.name", "tool_choice wants the name of a tool");
     absorb(fields, named);
@@ -106,8 +106,8 @@ void read_tool_choice(Fields& fields, bool flat, Call& call) {
 
 Result<Json> read_body(const server::Request& request) { return parse_json(request.body, "the body", kMaxBodyDepth); }
 
-void absorb(Fields& outer, Fields& inner) {
-  if (const Status status = inner.finish(); !status) outer.fail_at(inner.error_field(), status.error().message);
+void absorb(Fields& body, Fields& inner) {
+  if (const Status status = inner.finish(); !status) body.fail_at(inner.error_field(), status.error().message);
 }
 
 SampleParams Sampling::over(SampleParams p) const {
@@ -192,12 +192,10 @@ Streaming read_streaming(Fields& fields) {
   return s;
 }
 
-void read_format(Fields& fields, std::string_view name, bool flat, Parsed& parsed) {
-  const Json* format = fields.object(name);
-  if (!format) return;
-  Fields f(*format, fmt::format("{}.", name));
+void read_format(Fields& fields, const Json& format, const std::string& path, bool flat, Parsed& parsed) {
+  Fields f(format, path + ".");
   const auto type = f.word("type", {"text", "json_object", "json_schema"});
-  if (!type) f.fail_at("type", fmt::format("{}.type is missing", name));
+  if (!type) f.fail_at("type", path + ".type is missing");
   const auto read_named = [](Fields& in) {
     in.text("name");
     in.text("description");
@@ -209,26 +207,27 @@ void read_format(Fields& fields, std::string_view name, bool flat, Parsed& parse
     if (flat) {
       schema = read_named(f);
     } else if (const Json* named = f.object("json_schema")) {
-      Fields inner(*named, fmt::format("{}.json_schema.", name));
+      Fields inner(*named, path + ".json_schema.");
       schema = read_named(inner);
-      absorb(f, inner);
+      absorb(fields, inner);
     }
     if (!schema) {
       const std::string_view field = flat ? "schema" : "json_schema.schema";
-      f.fail_at(field, fmt::format("{}.{} is missing", name, field));
+      f.fail_at(field, fmt::format("{}.{} is missing", path, field));
     }
   } else if (type == "json_object" && !flat) {
     schema = f.object("schema");  // as llama-server has it
   }
   absorb(fields, f);
   if (schema)
-    constrain(fields, name, {Constraint::Kind::json_schema, to_text(*schema), {}}, parsed);
+    constrain(fields, path, {Constraint::Kind::json_schema, to_text(*schema), {}}, parsed);
   else if (type == "json_object")
-    constrain(fields, name, {Constraint::Kind::json_object, {}, {}}, parsed);
+    constrain(fields, path, {Constraint::Kind::json_object, {}, {}}, parsed);
 }
 
 void read_constraint(Fields& fields, Parsed& parsed) {
-  read_format(fields, "response_format", false, parsed);
+  if (const Json* format = fields.object("response_format"))
+    read_format(fields, *format, "response_format", false, parsed);
   read_schema(fields, "json_schema", parsed);
   read_schema(fields, "guided_json", parsed);
   read_pattern(fields, "guided_regex", Constraint::Kind::regex, parsed);
@@ -257,8 +256,9 @@ void read_tools(Fields& fields, bool flat, Call& call) {
           return in.fail_at("name", fmt::format("{}name is '{}', wants letters, digits, '_', '-' and '.', at most 128",
                                                 at, name->substr(0, 40)));
         function["name"] = *name;
-        if (auto text = in.text("description")) function["description"] = std::move(*text);
-        if (const Json* parameters = in.object("parameters")) function["parameters"] = *parameters;
+        function["description"] = in.text("description").value_or("");  // templates take it for granted
+        const Json* parameters = in.object("parameters");
+        function["parameters"] = parameters ? *parameters : Json{{"type", "object"}, {"properties", Json::object()}};
         if (const auto strict = in.flag("strict"); strict && !flat) function["strict"] = *strict;
       };
       if (flat) {
@@ -266,7 +266,7 @@ void read_tools(Fields& fields, bool flat, Call& call) {
       } else if (const Json* inner = tool.object("function")) {
         Fields f(*inner, path + "function.");
         read_function(f, path + "function.");
-        absorb(tool, f);
+        absorb(fields, f);
       } else {
         tool.fail_at("function", path + "function is missing");
       }
@@ -277,6 +277,14 @@ void read_tools(Fields& fields, bool flat, Call& call) {
   }
   read_tool_choice(fields, flat, call);
   call.parallel_tool_calls = fields.flag("parallel_tool_calls").value_or(true);
+}
+
+void check_forced_call(Fields& fields, const Parsed& parsed) {
+  const Call::ToolChoice choice = parsed.call.tool_choice;
+  if (parsed.constraint_field.empty()) return;
+  if (choice != Call::ToolChoice::required && choice != Call::ToolChoice::named) return;
+  fields.fail_at(parsed.constraint_field,
+                 fmt::format("{} constrains an answer that tool_choice wants to be a call", parsed.constraint_field));
 }
 
 void read_effort(Fields& fields, std::string_view name, Call& call) {

@@ -13,6 +13,7 @@ class ThinkRule final : public TokenRule {
       : tokenizer_(&tokenizer),
         begin_(form.think_begin),
         end_(form.think_end),
+        opening_(tokenizer.encode(form.think_begin, {false, true})),
         closing_(tokenizer.encode(form.think_end, {false, true})),
         budget_(budget),
         then_(std::move(then)),
@@ -22,11 +23,9 @@ class ThinkRule final : public TokenRule {
     if (state_ == State::after) return then_ && then_->restrict(mask);
     if (state_ == State::before) {
       if (!then_) return false;
-      then_->restrict(mask);  // or a thought begins
-      for (int32_t id : tokenizer_->encode(begin_, {false, true})) {
-        if (begun_.empty()) allow(mask, id);
-        break;
-      }
+      then_->restrict(mask);
+      // Or a thought begins, where one token says so: the first of several could be taken for the constraint's.
+      if (begun_.empty() && opening_.size() == 1) allow(mask, opening_[0]);
       return true;
     }
     if (n_closed_ == 0 && (!budget_ || n_thought_ < *budget_)) return false;
@@ -72,6 +71,7 @@ class ThinkRule final : public TokenRule {
       : tokenizer_(o.tokenizer_),
         begin_(o.begin_),
         end_(o.end_),
+        opening_(o.opening_),
         closing_(o.closing_),
         budget_(o.budget_),
         state_(o.state_),
@@ -84,7 +84,7 @@ class ThinkRule final : public TokenRule {
 
   const Tokenizer* tokenizer_;
   std::string begin_, end_;
-  std::vector<int32_t> closing_;  // the tokens of end_
+  std::vector<int32_t> opening_, closing_;  // the tokens of begin_ and end_
   std::optional<uint32_t> budget_;
   std::unique_ptr<TokenRule> then_;
   State state_;
