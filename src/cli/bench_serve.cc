@@ -282,7 +282,11 @@ void add_bench_serve(CLI::App& bench) {
       "With --clients each sends its next request when the last has ended; with --rate requests arrive at random times,\n"
       "whatever the server does, and their times count from then. Prompts are random words, fitted by the server's\n"
       "/tokenize where it has one; the tokens told are those of the server's usage.",
-      [o] { return run(*o); });
+      [o, &bench]() -> Status {
+        for (const CLI::Option* option : bench.get_options())
+          if (option->count()) return fail(Code::invalid, "{} does not go with bench serve", option->get_name());
+        return run(*o);
+      });
   app->add_option("URL", o->url, "http:// or https://, of the server or its /v1")->required()->type_name("");
   app->add_option("-m,--model", o->model, "model (default: the first that the server lists)");
   app->add_option("--api-key", o->api_key, "sent as bearer token");
