@@ -97,6 +97,7 @@ void add_inspect(CLI::App& root);
 void add_logits(CLI::App& root);
 void add_perplexity(CLI::App& root);
 void add_template(CLI::App& root);
+void add_serve(CLI::App& root);
 void add_tokenize(CLI::App& root);
 
 }  // namespace argent::cli

@@ -87,14 +87,25 @@ Status Engine::settle_kv(uint32_t least_ctx) {
                 .rollback = 0,
                 .groups = {},
                 .prefix_cache = options_.prefix_cache};
-  n_ctx_ = options_.n_ctx ? options_.n_ctx : std::min(model_.n_ctx_train, kDefaultContext);
+  n_ctx_ =
+      options_.n_ctx ? options_.n_ctx : std::min(model_.n_ctx_train, options_.serves ? UINT32_MAX : kDefaultContext);
+  uint64_t pool_tokens = options_.pool_tokens;
+  if (options_.serves && !pool_tokens) {
+    const uint64_t used = memory_.weights_bytes + memory_.workspace_bytes + MemoryReport::kReserve;
+    const uint64_t free = memory_.free_bytes > used ? memory_.free_bytes - used : 0;
+    uint64_t block_bytes = 0;
+    for (const KvSpec& layer : layout.layers) block_bytes += backend_->kv_bytes(layer, 1);
+    const uint64_t fits = block_bytes ? free / 2 / block_bytes * kKvBlockTokens : UINT64_MAX;
+    pool_tokens = std::max<uint64_t>(std::min(uint64_t(n_ctx_) * options_.n_sequences, fits), 512);
+  }
+  if (options_.serves && !options_.n_ctx) n_ctx_ = uint32_t(std::min<uint64_t>(n_ctx_, pool_tokens));
   if (n_ctx_ > (1u << 30)) return fail(Code::invalid, "a context of {} positions: wanted at most {}", n_ctx_, 1u << 30);
   for (;;) {
     memory_.kv_bytes = 0;
     need_.group_blocks.clear();
     for (uint32_t window : layout.windows) {
       const uint64_t each = kv::blocks_needed(kv_config_, window, n_ctx_);
-      const uint64_t pool = (options_.pool_tokens + kKvBlockTokens - 1) / kKvBlockTokens;
+      const uint64_t pool = (pool_tokens + kKvBlockTokens - 1) / kKvBlockTokens;
       const uint64_t blocks =
           std::max(each, pool ? std::min(pool, each * options_.n_sequences) : each * options_.n_sequences);
       if (blocks > (1u << 30))
@@ -263,7 +274,7 @@ Status Engine::reserve(SequenceId id, uint32_t n) {
 }
 
 // What the next step is about, oldest first. A plan samples, hands out logits or hands out states; kinds that wait take
-// turns, but the oldest sequence's has its own when another found no room.
+// turns, but that of the first in rank has its own when another found no room.
 std::vector<SequenceId> Engine::waiting(bool by_turn) {
   const auto kind = [&](SequenceId id) {
     const SequenceMode& mode = sequences_[id].mode;
@@ -275,7 +286,11 @@ std::vector<SequenceId> Engine::waiting(bool by_turn) {
   if (ids.empty()) return ids;
   std::sort(ids.begin(), ids.end(),
             [&](SequenceId a, SequenceId b) { return sequences_[a].arrival < sequences_[b].arrival; });
-  int turn = kind(ids[0]);
+  // Whoever may take blocks from all others.
+  const SequenceId first = *std::max_element(ids.begin(), ids.end(), [&](SequenceId a, SequenceId b) {
+    return sequences_[a].mode.priority < sequences_[b].mode.priority;
+  });
+  int turn = kind(first);
   for (SequenceId id : ids)
     if (by_turn && kind_served_[size_t(kind(id))] < kind_served_[size_t(turn)]) turn = kind(id);
   kind_served_[size_t(turn)] = counters_.steps + 1;

@@ -23,6 +23,9 @@ struct EngineOptions {
   uint32_t n_ctx = 0;        // positions of one sequence; 0: the model's, at most 8,192, less when memory is short
   uint32_t n_sequences = 1;  // sequences of n_ctx positions that the KV pool holds at once
   uint64_t pool_tokens = 0;  // positions of the whole pool instead; at least n_ctx are there. 0: n_sequences * n_ctx
+  // A server's pool: without n_ctx the model's whole training length for one sequence, without pool_tokens as many
+  // positions as half of the free memory holds, up to n_sequences * n_ctx; the length is cut to the pool.
+  bool serves = false;
   Budget budget;
   // None: resident where that fits into free memory with room for 2,048 positions (or as many as are asked for, or as
   // the model knows), else mapped.

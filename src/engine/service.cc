@@ -36,7 +36,7 @@ struct Service::Active {
   Clock::time_point submitted, started, first;
   std::vector<std::unique_ptr<Answer>> answers;
   RequestUsage usage;
-  bool paused = false, cancelled = false, over = false;
+  bool paused = false, cancelled = false;
   bool reading = true;  // the prompt
   std::optional<Error> error;
   std::vector<TokenInfo> prompt_probs;
@@ -75,8 +75,8 @@ Status Service::check(const GenerationRequest& r) const {
     if (r.prompt[i] < 0 || uint32_t(r.prompt[i]) >= engine_->model().n_vocab)
       return fail(Code::invalid, "token {} of the prompt is {}, the vocabulary has ids 0 to {}", i, r.prompt[i],
                   engine_->model().n_vocab - 1);
-  if (r.n == 0 || r.n > options_.max_answers)
-    return fail(Code::invalid, "n is {}, wants 1 to {}", r.n, options_.max_answers);
+  const uint32_t most = needed ? options_.max_answers : 1;
+  if (r.n == 0 || r.n > most) return fail(Code::invalid, "n is {}, wants 1 to {}", r.n, most);
   for (const std::string& s : r.stop)
     if (s.empty()) return fail(Code::invalid, "a stop text is empty");
   for (const LogitBias& b : r.bias)
@@ -177,6 +177,8 @@ void Service::admit() {
     active_.emplace(q->id, std::move(q));  // sweep() tells
     return true;
   });
+  for (auto& [id, a] : active_)
+    if (!a->reading && !a->cancelled) open_answers(*a);  // the rest of n answers before others' first
   while (!queue_.empty() && n_running_ < options_.parallel) {
     const auto rank = [&](const std::unique_ptr<Active>& q) {
       return q->request.priority + std::floor(Seconds(now - q->submitted).count() / kAgingSeconds);
@@ -197,8 +199,6 @@ void Service::admit() {
     a.sink->started(a.usage);
     open_answers(a);
   }
-  for (auto& [id, a] : active_)
-    if (!a->reading && !a->over && !a->cancelled) open_answers(*a);
 }
 
 // The first answer reads the prompt; the others begin when it is there, as long as there is room for more.
@@ -283,7 +283,7 @@ void Service::on_output(const StepOutput& out) {
 // A row of a prompt whose log-probabilities are asked for.
 void Service::on_prompt_row(Active& a, Answer& answer, const StepOutput& out) {
   const std::vector<int32_t>& prompt = a.request.prompt;
-  if (a.prompt_probs.empty()) a.prompt_probs.push_back(token_info(prompt[0], {}));
+  if (out.position == 0) a.prompt_probs = {token_info(prompt[0], {})};  // once more, where it was preempted
   if (out.position + 1 < prompt.size()) {
     const int32_t next = prompt[out.position + 1];
     a.prompt_probs.push_back(token_info(next, sample::log_probs(out.logits, next, *a.request.prompt_log_probs)));
@@ -294,7 +294,10 @@ void Service::on_prompt_row(Active& a, Answer& answer, const StepOutput& out) {
 }
 
 void Service::on_state(Active& a, Answer& answer, const StepOutput& out) {
-  if (a.pooled.empty()) a.pooled.assign(out.logits.size(), 0.0);
+  if (a.pooled.empty() || out.position == 0) {  // once more, where it was preempted
+    a.pooled.assign(out.logits.size(), 0.0);
+    a.n_pooled = 0;
+  }
   for (size_t i = 0; i < out.logits.size(); ++i) a.pooled[i] += out.logits[i];
   ++a.n_pooled;
   if (out.position + 1 < a.request.prompt.size()) return;

@@ -47,7 +47,6 @@ int StopMatcher::child(int node, char c) const {
   return -1;
 }
 
-// The first byte at which some text ends decides: of the texts that end there the longest begins leftmost.
 bool StopMatcher::push(std::string_view text, std::string& out) {
   if (matched_ >= 0) return true;
   if (nodes_.empty()) {

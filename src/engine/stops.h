@@ -8,7 +8,8 @@
 namespace argent {
 
 // Gives text on as soon as it can not be the beginning of a stop text. What comes out, together, is the text before the
-// leftmost place where any of them begins and ends; pieces do not matter. Linear time (Aho and Corasick 1975).
+// stop that is complete first, the longest of those that end there; pieces do not matter. Linear time (Aho and Corasick
+// 1975).
 class StopMatcher {
  public:
   StopMatcher() = default;

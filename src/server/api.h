@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/json_input.h"
 #include "chat/output.h"
 #include "engine/chat_format.h"
 #include "engine/service.h"
@@ -95,17 +96,24 @@ class CallSink {
   virtual void failed(const Error& error) = 0;
 };
 
-// A call that runs.
+// A call that runs. It does not keep the model: what runs on a model's own thread must not be the last to let it go, so
+// the host keeps a model until its requests are over.
 class Running {
  public:
   Running() = default;
-  Running(std::shared_ptr<LoadedModel> model, Service::RequestId id) : model_(std::move(model)), id_(id) {}
-  void cancel() const { model_->service->cancel(id_); }
-  void pause(bool paused) const { model_->service->pause(id_, paused); }
-  const LoadedModel& model() const { return *model_; }
+  Running(const std::shared_ptr<LoadedModel>& model, Service::RequestId id)
+      : model_(model), name_(model->name), id_(id) {}
+  void cancel() const {
+    if (const auto m = model_.lock()) m->service->cancel(id_);
+  }
+  void pause(bool paused) const {
+    if (const auto m = model_.lock()) m->service->pause(id_, paused);
+  }
+  const std::string& model_name() const { return name_; }
 
  private:
-  std::shared_ptr<LoadedModel> model_;
+  std::weak_ptr<LoadedModel> model_;
+  std::string name_;
   Service::RequestId id_ = 0;
 };
 
@@ -165,5 +173,6 @@ void add_ollama_routes(const ApiContext& api);
 void add_llama_server_routes(const ApiContext& api);
 void add_operations_routes(const ApiContext& api);  // /health, /metrics, models, /openapi.json
 void add_page_routes(const ApiContext& api);
+std::vector<std::string> page_paths();
 
 }  // namespace argent::server

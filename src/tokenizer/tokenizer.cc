@@ -65,6 +65,7 @@ struct Tokenizer::Impl {
   TextIndex index;
   std::vector<TokenType> types;
   std::optional<int32_t> bos, eos, eot;
+  Fim fim;
   bool bpe = false, add_bos = false, add_eos = false, add_space_prefix = false;
   std::vector<int32_t> end_ids;
   std::vector<bool> strips_right;  // by id, empty if no token does: white space behind it is not tokenized
@@ -140,6 +141,8 @@ void Tokenizer::Impl::find_special_ids(const Vocab& vocab) {
   }
   const std::optional<uint32_t> fim_keys[] = {vocab.fim_pre, vocab.fim_suf, vocab.fim_mid,
                                               vocab.fim_pad, vocab.fim_rep, vocab.fim_sep};
+  std::optional<int32_t>* const fim_ids[] = {&fim.prefix, &fim.suffix,     &fim.middle,
+                                             &fim.pad,    &fim.repository, &fim.separator};
   for (size_t row = 0; row < std::size(kFimTexts); ++row) {
     std::optional<int32_t> id = as_id(fim_keys[row]);
     if (!id) {
@@ -147,6 +150,7 @@ void Tokenizer::Impl::find_special_ids(const Vocab& vocab) {
         if (const int32_t found = index.find(text); found >= 0) id = std::min(id.value_or(found), found);
       if (id) types[*id] = TokenType::control;
     }
+    *fim_ids[row] = id;
     if (id && row >= kFirstFimEnd) end(*id);
   }
 
@@ -350,6 +354,7 @@ void Tokenizer::append_bytes(int32_t id, std::string& out, bool render_control) 
 std::optional<int32_t> Tokenizer::bos() const { return impl_->bos; }
 std::optional<int32_t> Tokenizer::eos() const { return impl_->eos; }
 std::optional<int32_t> Tokenizer::eot() const { return impl_->eot; }
+const Tokenizer::Fim& Tokenizer::fim() const { return impl_->fim; }
 bool Tokenizer::add_bos() const { return impl_->add_bos; }
 bool Tokenizer::add_eos() const { return impl_->add_eos; }
 bool Tokenizer::add_space_prefix() const { return impl_->add_space_prefix; }

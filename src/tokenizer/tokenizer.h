@@ -63,6 +63,11 @@ class Tokenizer {
   std::optional<int32_t> bos() const;
   std::optional<int32_t> eos() const;
   std::optional<int32_t> eot() const;
+  // The tokens of fill-in-the-middle prompts, by the file's keys or well-known texts.
+  struct Fim {
+    std::optional<int32_t> prefix, suffix, middle, pad, repository, separator;
+  };
+  const Fim& fim() const;
   bool add_bos() const;            // the model wants BOS before a text
   bool add_eos() const;            // the model wants EOS after a text
   bool add_space_prefix() const;   // SentencePiece: a text is tokenized as if it began with one more space
