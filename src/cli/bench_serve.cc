@@ -77,8 +77,7 @@ class Load {
 
   void watch() {
     if (interrupted()) return client_.stop();
-    if (stderr_is_terminal())
-      to_stderr("\r{} of {} requests", n_ended_, prompts_->size()), std::fflush(stderr);
+    if (stderr_is_terminal()) to_stderr("\r{} of {} requests", n_ended_, prompts_->size()), std::fflush(stderr);
     if (n_ended_ < prompts_->size()) client_.at(Clock::now() + std::chrono::milliseconds(100), [this] { watch(); });
   }
 
@@ -94,8 +93,7 @@ class Load {
     Flight& f = flights_[i];
     f.sent = true;
     f.record.due = due;
-    server::ClientRequest request =
-        endpoint_.completion((*prompts_)[i], options_.n_new, options_.seed + i, true);
+    server::ClientRequest request = endpoint_.completion((*prompts_)[i], options_.n_new, options_.seed + i, true);
     request.on_head = [&f](int status, std::string_view type) {
       f.status = status;
       f.streams = status == 200 && type.substr(0, type.find_first_of("; ")) == "text/event-stream";
@@ -193,6 +191,8 @@ Result<std::string> first_model(server::HttpClient& client, const Endpoint& endp
 
 Status settle(Options& o) {
   if (o.json) o.format = "json";
+  if (!std::isfinite(o.rate) || !std::isfinite(o.timeout) || !std::isfinite(o.temperature))  // CLI::Range takes NaN
+    return fail(Code::invalid, "--rate, --timeout and --temperature are numbers");
   if (o.n_shared > o.n_prompt)
     return fail(Code::invalid, "--shared-prefix {}: a prompt has {} tokens", o.n_shared, o.n_prompt);
   if (!o.n_requests) o.n_requests = o.rate > 0 ? 100 : 4 * std::max(1u, o.n_clients);
@@ -208,8 +208,7 @@ Status settle(Options& o) {
 Status run(Options& o) {
   ARGENT_TRY(settle(o));
   ARGENT_LET(const server::Url url, server::parse_url(o.url));
-  Endpoint endpoint{
-      .url = url, .model = o.model, .api_key = o.api_key, .chat = o.chat, .temperature = o.temperature};
+  Endpoint endpoint{.url = url, .model = o.model, .api_key = o.api_key, .chat = o.chat, .temperature = o.temperature};
   endpoint.timeout = std::chrono::milliseconds(int64_t(std::ceil(o.timeout * 1e3)));
   endpoint.root = endpoint.url.path;
   if (endpoint.root.ends_with("/v1")) endpoint.root.resize(endpoint.root.size() - 3);
@@ -253,8 +252,7 @@ Status run(Options& o) {
                                    {"seed", o.seed},
                                    {"temperature", o.temperature}};
     json.update(server::load_json(summary));
-    json["client"] = {
-        {"events", load.n_events()}, {"cpu_seconds", cpu}, {"cpu_seconds_per_1000_events", cpu_per_1000}};
+    json["client"] = {{"events", load.n_events()}, {"cpu_seconds", cpu}, {"cpu_seconds_per_1000_events", cpu_per_1000}};
     ARGENT_TRY(write_stdout(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
   } else {
     std::string text = fmt::format("{} at {}, {}\n", one_line(endpoint.model), one_line(o.url),
@@ -279,7 +277,8 @@ void add_bench_serve(CLI::App& bench) {
       "  argent bench serve http://127.0.0.1:8080 --clients 16 --prompt-tokens 512 --new-tokens 128\n"
       "  argent bench serve http://127.0.0.1:8080 --rate 2.5 --requests 200 -o json\n"
       "  argent bench serve http://127.0.0.1:8080 --chat --clients 8 --prompt-tokens 2048 --shared-prefix 1536\n"
-      "With --clients each sends its next request when the last has ended; with --rate requests arrive at random times,\n"
+      "With --clients each sends its next request when the last has ended; with --rate requests arrive at random "
+      "times,\n"
       "whatever the server does, and their times count from then. Prompts are random words, fitted by the server's\n"
       "/tokenize where it has one; the tokens told are those of the server's usage.",
       [o, &bench]() -> Status {
@@ -305,7 +304,9 @@ void add_bench_serve(CLI::App& bench) {
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   app->add_option("--seed", o->seed, "of prompts, arrivals and sampling")->capture_default_str();
-  app->add_option("--timeout", o->timeout, "seconds for a request")->check(CLI::Range(1e-3, 1e6))->capture_default_str();
+  app->add_option("--timeout", o->timeout, "seconds for a request")
+      ->check(CLI::Range(1e-3, 1e6))
+      ->capture_default_str();
   app->add_flag("--insecure", o->insecure, "https without looking at the certificate");
   app->add_option("-o,--output", o->format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))

@@ -25,11 +25,11 @@ struct Endpoint {
 
 class PromptMaker {
  public:
-  // Finds out how the server's tokens are counted: by its /tokenize (llama-server's or vLLM's fields); else by the usage
-  // of two short completions, as so many tokens a word; else 1.3 a word. `n_shared` tokens come first in all prompts.
-  // io: the server does not answer. invalid: the API's answer to a completion is an error.
-  static Result<PromptMaker> make(server::HttpClient& client, const Endpoint& endpoint, uint64_t seed, uint32_t n_tokens,
-                                  uint32_t n_shared);
+  // Finds out how the server's tokens are counted: by its /tokenize (llama-server's or vLLM's fields); else by the
+  // usage of two short completions, as so many tokens a word; else 1.3 a word. `n_shared` tokens come first in all
+  // prompts. io: the server does not answer. invalid: the API's answer to a completion is an error.
+  static Result<PromptMaker> make(server::HttpClient& client, const Endpoint& endpoint, uint64_t seed,
+                                  uint32_t n_tokens, uint32_t n_shared);
   Result<std::string> next();
   bool exact() const { return tokenizes_; }
 
@@ -38,7 +38,7 @@ class PromptMaker {
       : client_(&client), endpoint_(&endpoint), rng_(seed), n_tokens_(n_tokens) {}
   using Words = std::vector<std::string_view>;
   void add_word(Words& words);
-  Result<std::optional<uint32_t>> tokenized(const std::string& text);     // none: there is no /tokenize
+  Result<std::optional<uint32_t>> tokenized(const std::string& text);         // none: there is no /tokenize
   Result<std::optional<uint32_t>> counted_by_usage(const std::string& text);  // none: it tells no usage
   Status settle_counting();
   // Adds words until there are n_tokens; the first `fixed` stay.

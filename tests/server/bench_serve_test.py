@@ -198,15 +198,15 @@ class Load(Base):
 
     def test_open_loop(self):
         with Script() as s:
-            args = [s.url, "--model", "late", "--rate", 40, "--requests", 40, "--new-tokens", 2, "--prompt-tokens", 5, "--warmup", 0]
-            got = self.json(*args)
+            args = [s.url, "--model", "late", "--rate", 40, "--new-tokens", 2, "--prompt-tokens", 5, "--warmup", 0]
+            got = self.json(*args, "--requests", 40)
             self.assertEqual(got["succeeded"], 40)
             self.assertGreater(s.most_open, 4, "arrivals do not wait for answers")
             span = s.arrivals[-1] - s.arrivals[0]
             self.assertTrue(0.5 < span < 2, span)
             # the same arrivals on one connection: each waits for those before it, and that is told
             s.arrivals.clear()
-            waited = self.json(*args[:-1], 0, "--clients", 1, "--requests", 6)
+            waited = self.json(*args, "--clients", 1, "--requests", 6)
             self.assertGreater(waited["ttft_ms"]["max"], 1200)
 
     def test_same_seed_same_prompts(self):
