@@ -119,6 +119,7 @@ def main():
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--shared-prefix", type=int, default=0)
     parser.add_argument("--warmup", type=int, default=1)
+    parser.add_argument("--token-ids", type=int, help="prompts of ids below this, for files without a tokenizer")
     parser.add_argument("--chat", action="store_true")
     parser.add_argument("--argent-flags", default="")
     parser.add_argument("--llama-flags", default="")
@@ -147,6 +148,7 @@ def main():
             flags = ["--prompt-tokens", o.prompt_tokens, "--new-tokens", o.new_tokens, "--shared-prefix", o.shared_prefix, "--warmup", o.warmup,
                      "--seed", 1 + round_, "--clients", o.clients if o.rate is None else 1024]
             flags += ["--rate", o.rate] if o.rate is not None else []
+            flags += ["--token-ids", o.token_ids] if o.token_ids else []
             flags += ["--requests", o.requests] if o.requests else []
             flags = [str(f) for f in flags + (["--chat"] if o.chat else [])]
             names = ["argent", "llama-server"] if round_ % 2 == 0 else ["llama-server", "argent"]

@@ -20,7 +20,7 @@ using Clock = server::HttpClient::Clock;
 struct Options {
   std::string url, model, api_key, format = "text";
   uint32_t n_clients = 0, n_requests = 0;  // 0: by the rule of the help
-  uint32_t n_prompt = 128, n_new = 64, n_shared = 0, n_warmup = 1;
+  uint32_t n_prompt = 128, n_new = 64, n_shared = 0, n_warmup = 1, n_ids = 0;
   double rate = 0, timeout = 600, temperature = 0;
   uint64_t seed = 1;
   bool chat = false, insecure = false, json = false;
@@ -193,6 +193,7 @@ Status settle(Options& o) {
   if (o.json) o.format = "json";
   if (!std::isfinite(o.rate) || !std::isfinite(o.timeout) || !std::isfinite(o.temperature))  // CLI::Range takes NaN
     return fail(Code::invalid, "--rate, --timeout and --temperature are numbers");
+  if (o.chat && o.n_ids) return fail(Code::invalid, "--token-ids: chat takes text only");
   if (o.n_shared > o.n_prompt)
     return fail(Code::invalid, "--shared-prefix {}: a prompt has {} tokens", o.n_shared, o.n_prompt);
   if (!o.n_requests) o.n_requests = o.rate > 0 ? 100 : 4 * std::max(1u, o.n_clients);
@@ -208,7 +209,12 @@ Status settle(Options& o) {
 Status run(Options& o) {
   ARGENT_TRY(settle(o));
   ARGENT_LET(const server::Url url, server::parse_url(o.url));
-  Endpoint endpoint{.url = url, .model = o.model, .api_key = o.api_key, .chat = o.chat, .temperature = o.temperature};
+  Endpoint endpoint{.url = url,
+                    .model = o.model,
+                    .api_key = o.api_key,
+                    .chat = o.chat,
+                    .n_ids = o.n_ids,
+                    .temperature = o.temperature};
   endpoint.timeout = std::chrono::milliseconds(int64_t(std::ceil(o.timeout * 1e3)));
   endpoint.root = endpoint.url.path;
   if (endpoint.root.ends_with("/v1")) endpoint.root.resize(endpoint.root.size() - 3);
@@ -299,6 +305,8 @@ void add_bench_serve(CLI::App& bench) {
   number("--prompt-tokens", o->n_prompt, 1, 1u << 20, "tokens of a prompt")->capture_default_str();
   number("--new-tokens", o->n_new, 1, 1u << 20, "tokens to generate")->capture_default_str();
   number("--shared-prefix", o->n_shared, 0, 1u << 20, "tokens that all prompts begin with")->capture_default_str();
+  number("--token-ids", o->n_ids, 1, 1u << 30,
+         "prompts are random token ids below this, not words: for models without a tokenizer");
   number("--warmup", o->n_warmup, 0, 10000, "requests before, not measured")->capture_default_str();
   app->add_option("--temperature", o->temperature, "0 is the likeliest token always")
       ->check(CLI::Range(0.0, 100.0))

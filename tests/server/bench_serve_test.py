@@ -84,7 +84,7 @@ class Script:
 
     @staticmethod
     def count(text):
-        return 2 * len(text.split()) + 1
+        return len(text) if isinstance(text, list) else 2 * len(text.split()) + 1
 
     def answer(self, writer, status, value, headers=""):
         text = value if isinstance(value, bytes) else json.dumps(value).encode()
@@ -225,6 +225,14 @@ class Load(Base):
             self.assertEqual(len({tuple(w[:20]) for w in words}), 1)
             self.assertEqual(len({tuple(w[20:]) for w in words}), 7)
 
+    def test_token_ids(self):
+        with Script() as s:
+            got = self.json(s.url, "--token-ids", 9, "--prompt-tokens", 60, "--shared-prefix", 20, "--requests", 3)
+            self.assertEqual((got["prompt_tokens_least"], got["prompt_tokens_most"]), (60, 60))
+            ids = [body["prompt"] for _, _, body in s.seen]
+            self.assertEqual((len(ids), len({tuple(i[:20]) for i in ids}), len({tuple(i) for i in ids})), (4, 1, 4))
+            self.assertEqual({i for prompt in ids for i in prompt}, set(range(9)))
+
     def test_chat_counts_the_template(self):
         for tokenizes in (True, False):
             with Script(tokenizes) as s:
@@ -287,7 +295,7 @@ class Faults(Base):
 
     def test_arguments(self):
         for args in ([], ["x"], ["http://"], ["http://h", "--clients", 0], ["http://h", "--clients", 1025], ["http://h", "--rate", 0],
-                     ["http://h", "--prompt-tokens", 8, "--shared-prefix", 9], ["http://h", "-o", "xml"], ["http://h", "--rate", "nan"],
+                     ["http://h", "--prompt-tokens", 8, "--shared-prefix", 9], ["http://h", "-o", "xml"], ["http://h", "--chat", "--token-ids", 9], ["http://h", "--rate", "nan"],
                      ["http://h", "--timeout", "inf"]):
             with self.subTest(args):
                 done = bench(*args)

@@ -136,6 +136,7 @@ TEST(EventReader, events_cut_anywhere) {
   const std::pair<std::string, std::string> cases[] = {
       {"data: a\n\ndata:b\r\n\r\ndata:  c\r\r", "[|a][|b][| c]"},
       {"data: one\ndata: two\n\n", "[|one\ntwo]"},
+      {"data: one\r\ndata: two\r\n\r\ndata: a\rdata: b\r\r", "[|one\ntwo][|a\nb]"},
       {": comment\nid: 7\nretry: 5\nevent: error\ndata: x\n\ndata: y\n\n", "[error|x][|y]"},
       {"event: lonely\n\ndata: x\n\n", "[|x]"},
       {"data\n\n", "[|]"},
