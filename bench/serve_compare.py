@@ -97,7 +97,8 @@ def measure(o, server, flags):
         except subprocess.TimeoutExpired:
             raise Failed(f"{server.name}: no figures after {o.seconds} s")
     if done.returncode:
-        raise Failed(f"{server.name}: {done.stderr.strip()}")
+        details = json.loads(done.stdout)["error_details"] if done.stdout.startswith("{") else ""
+        raise Failed(f"{server.name}: {done.stderr.strip()} {details}")
     run = json.loads(done.stdout)
     if run["failed"] or run["short_answers"]:
         raise Failed(f"{server.name}: {run['failed']} requests failed {run['errors']}, {run['short_answers']} answers were short")
