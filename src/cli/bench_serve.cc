@@ -20,7 +20,7 @@ using Clock = server::HttpClient::Clock;
 struct Options {
   std::string url, model, api_key, format = "text";
   uint32_t n_clients = 0, n_requests = 0;  // 0: by the rule of the help
-  uint32_t n_prompt = 128, n_new = 64, n_shared = 0, n_warmup = 1;
+  uint32_t n_prompt = 128, n_new = 64, n_shared = 0, n_warmup = 1, n_ids = 0;
   double rate = 0, timeout = 600, temperature = 0;
   uint64_t seed = 1;
   bool chat = false, insecure = false, json = false;
@@ -77,8 +77,7 @@ class Load {
 
   void watch() {
     if (interrupted()) return client_.stop();
-    if (stderr_is_terminal())
-      to_stderr("\r{} of {} requests", n_ended_, prompts_->size()), std::fflush(stderr);
+    if (stderr_is_terminal()) to_stderr("\r{} of {} requests", n_ended_, prompts_->size()), std::fflush(stderr);
     if (n_ended_ < prompts_->size()) client_.at(Clock::now() + std::chrono::milliseconds(100), [this] { watch(); });
   }
 
@@ -94,8 +93,7 @@ class Load {
     Flight& f = flights_[i];
     f.sent = true;
     f.record.due = due;
-    server::ClientRequest request =
-        endpoint_.completion((*prompts_)[i], options_.n_new, options_.seed + i, true);
+    server::ClientRequest request = endpoint_.completion((*prompts_)[i], options_.n_new, options_.seed + i, true);
     request.on_head = [&f](int status, std::string_view type) {
       f.status = status;
       f.streams = status == 200 && type.substr(0, type.find_first_of("; ")) == "text/event-stream";
@@ -193,6 +191,9 @@ Result<std::string> first_model(server::HttpClient& client, const Endpoint& endp
 
 Status settle(Options& o) {
   if (o.json) o.format = "json";
+  if (!std::isfinite(o.rate) || !std::isfinite(o.timeout) || !std::isfinite(o.temperature))  // CLI::Range takes NaN
+    return fail(Code::invalid, "--rate, --timeout and --temperature are numbers");
+  if (o.chat && o.n_ids) return fail(Code::invalid, "--token-ids: chat takes text only");
   if (o.n_shared > o.n_prompt)
     return fail(Code::invalid, "--shared-prefix {}: a prompt has {} tokens", o.n_shared, o.n_prompt);
   if (!o.n_requests) o.n_requests = o.rate > 0 ? 100 : 4 * std::max(1u, o.n_clients);
@@ -208,8 +209,12 @@ Status settle(Options& o) {
 Status run(Options& o) {
   ARGENT_TRY(settle(o));
   ARGENT_LET(const server::Url url, server::parse_url(o.url));
-  Endpoint endpoint{
-      .url = url, .model = o.model, .api_key = o.api_key, .chat = o.chat, .temperature = o.temperature};
+  Endpoint endpoint{.url = url,
+                    .model = o.model,
+                    .api_key = o.api_key,
+                    .chat = o.chat,
+                    .n_ids = o.n_ids,
+                    .temperature = o.temperature};
   endpoint.timeout = std::chrono::milliseconds(int64_t(std::ceil(o.timeout * 1e3)));
   endpoint.root = endpoint.url.path;
   if (endpoint.root.ends_with("/v1")) endpoint.root.resize(endpoint.root.size() - 3);
@@ -253,8 +258,7 @@ Status run(Options& o) {
                                    {"seed", o.seed},
                                    {"temperature", o.temperature}};
     json.update(server::load_json(summary));
-    json["client"] = {
-        {"events", load.n_events()}, {"cpu_seconds", cpu}, {"cpu_seconds_per_1000_events", cpu_per_1000}};
+    json["client"] = {{"events", load.n_events()}, {"cpu_seconds", cpu}, {"cpu_seconds_per_1000_events", cpu_per_1000}};
     ARGENT_TRY(write_stdout(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
   } else {
     std::string text = fmt::format("{} at {}, {}\n", one_line(endpoint.model), one_line(o.url),
@@ -279,10 +283,15 @@ void add_bench_serve(CLI::App& bench) {
       "  argent bench serve http://127.0.0.1:8080 --clients 16 --prompt-tokens 512 --new-tokens 128\n"
       "  argent bench serve http://127.0.0.1:8080 --rate 2.5 --requests 200 -o json\n"
       "  argent bench serve http://127.0.0.1:8080 --chat --clients 8 --prompt-tokens 2048 --shared-prefix 1536\n"
-      "With --clients each sends its next request when the last has ended; with --rate requests arrive at random times,\n"
+      "With --clients each sends its next request when the last has ended; with --rate requests arrive at random "
+      "times,\n"
       "whatever the server does, and their times count from then. Prompts are random words, fitted by the server's\n"
       "/tokenize where it has one; the tokens told are those of the server's usage.",
-      [o] { return run(*o); });
+      [o, &bench]() -> Status {
+        for (const CLI::Option* option : bench.get_options())
+          if (option->count()) return fail(Code::invalid, "{} does not go with bench serve", option->get_name());
+        return run(*o);
+      });
   app->add_option("URL", o->url, "http:// or https://, of the server or its /v1")->required()->type_name("");
   app->add_option("-m,--model", o->model, "model (default: the first that the server lists)");
   app->add_option("--api-key", o->api_key, "sent as bearer token");
@@ -296,12 +305,16 @@ void add_bench_serve(CLI::App& bench) {
   number("--prompt-tokens", o->n_prompt, 1, 1u << 20, "tokens of a prompt")->capture_default_str();
   number("--new-tokens", o->n_new, 1, 1u << 20, "tokens to generate")->capture_default_str();
   number("--shared-prefix", o->n_shared, 0, 1u << 20, "tokens that all prompts begin with")->capture_default_str();
+  number("--token-ids", o->n_ids, 1, 1u << 30,
+         "prompts are random token ids below this, not words: for models without a tokenizer");
   number("--warmup", o->n_warmup, 0, 10000, "requests before, not measured")->capture_default_str();
   app->add_option("--temperature", o->temperature, "0 is the likeliest token always")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   app->add_option("--seed", o->seed, "of prompts, arrivals and sampling")->capture_default_str();
-  app->add_option("--timeout", o->timeout, "seconds for a request")->check(CLI::Range(1e-3, 1e6))->capture_default_str();
+  app->add_option("--timeout", o->timeout, "seconds for a request")
+      ->check(CLI::Range(1e-3, 1e6))
+      ->capture_default_str();
   app->add_flag("--insecure", o->insecure, "https without looking at the certificate");
   app->add_option("-o,--output", o->format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))

@@ -61,7 +61,7 @@ server::ClientRequest Endpoint::completion(std::string_view prompt, uint32_t n_t
   if (chat)
     body["messages"] = {{{"role", "user"}, {"content", prompt}}};
   else
-    body["prompt"] = prompt;
+    body["prompt"] = n_ids ? nlohmann::ordered_json::parse(prompt) : nlohmann::ordered_json(prompt);
   body.update({{"max_tokens", n_tokens}, {"ignore_eos", true}, {"temperature", temperature}, {"seed", seed}});
   if (stream) body.update({{"stream", true}, {"stream_options", {{"include_usage", true}}}});
   return post(v1 + (chat ? "/chat/completions" : "/completions"), body.dump());
@@ -70,6 +70,7 @@ server::ClientRequest Endpoint::completion(std::string_view prompt, uint32_t n_t
 Result<PromptMaker> PromptMaker::make(server::HttpClient& client, const Endpoint& endpoint, uint64_t seed,
                                       uint32_t n_tokens, uint32_t n_shared) {
   PromptMaker maker(client, endpoint, seed, n_tokens);
+  if (endpoint.n_ids) return maker.add_ids(maker.shared_ids_, n_shared), maker;
   ARGENT_TRY(maker.settle_counting());
   if (n_shared) ARGENT_TRY(maker.fit(maker.shared_, 0, n_shared));
   return maker;
@@ -158,7 +159,16 @@ Status PromptMaker::fit(Words& words, size_t fixed, uint32_t n_tokens) {
   return {};
 }
 
+void PromptMaker::add_ids(std::vector<uint32_t>& ids, uint32_t n_tokens) {
+  while (ids.size() < n_tokens) ids.push_back(uint32_t(rng_.next() % endpoint_->n_ids));
+}
+
 Result<std::string> PromptMaker::next() {
+  if (endpoint_->n_ids) {
+    std::vector<uint32_t> ids = shared_ids_;
+    add_ids(ids, n_tokens_);
+    return nlohmann::json(ids).dump();
+  }
   Words words = shared_;
   ARGENT_TRY(fit(words, shared_.size(), n_tokens_));
   return joined(words);

@@ -26,12 +26,12 @@ Result<Url> parse_url(std::string_view text);
 
 // How a request ended.
 enum class Ending {
-  whole,     // the response was read to its end, or as far as it was wanted
-  refused,   // there is no connection: nobody listens, no route, no TLS
-  lost,      // the connection ended before the response did
-  garbage,   // what came is not HTTP
-  timeout,   // it took longer than its limit
-  stopped,   // stop() was called
+  whole,    // the response was read to its end, or as far as it was wanted
+  refused,  // there is no connection: nobody listens, no route, no TLS
+  lost,     // the connection ended before the response did
+  garbage,  // what came is not HTTP
+  timeout,  // it took longer than its limit
+  stopped,  // stop() was called
 };
 
 struct ClientRequest {

@@ -80,8 +80,10 @@ Status ResponseReader::end() {
 
 Status ResponseReader::line(std::string_view text) {
   switch (state_) {
-    case State::status: return status_line(text);
-    case State::header: return text.empty() ? head_ends() : field(text);
+    case State::status:
+      return status_line(text);
+    case State::header:
+      return text.empty() ? head_ends() : field(text);
     case State::size: {
       const std::string_view digits = trimmed(text.substr(0, text.find(';')));
       if (digits.empty() || digits.size() > 15 || !read_number(digits, left_, 16))
@@ -101,7 +103,8 @@ Status ResponseReader::line(std::string_view text) {
 }
 
 Status ResponseReader::status_line(std::string_view text) {
-  const bool http = text.starts_with("HTTP/1.") && text.size() >= 12 && text[8] == ' ' && (text.size() == 12 || text[12] == ' ');
+  const bool http =
+      text.starts_with("HTTP/1.") && text.size() >= 12 && text[8] == ' ' && (text.size() == 12 || text[12] == ' ');
   if (!http || !read_number(text.substr(9, 3), status_) || status_ < 100)
     return fail(Code::invalid, "the answer is not HTTP/1: '{}'", text.substr(0, 32));
   keep_alive_ = text[7] != '0';
@@ -111,7 +114,8 @@ Status ResponseReader::status_line(std::string_view text) {
 
 Status ResponseReader::field(std::string_view text) {
   const size_t colon = text.find(':');
-  if (colon == 0 || colon == std::string_view::npos || text.substr(0, colon).find_first_of(" \t") != std::string_view::npos)
+  if (colon == 0 || colon == std::string_view::npos ||
+      text.substr(0, colon).find_first_of(" \t") != std::string_view::npos)
     return fail(Code::invalid, "a header is '{}'", text.substr(0, 32));
   headers_.emplace_back(text.substr(0, colon), trimmed(text.substr(colon + 1)));
   return {};

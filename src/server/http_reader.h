@@ -37,9 +37,9 @@ class ResponseReader {
   Status head_ends();
 
   State state_ = State::status;
-  std::string partial_;     // of a line
-  size_t head_bytes_ = 0;   // of status line and fields, or of trailers
-  uint64_t left_ = 0;       // of the chunk, or of the body
+  std::string partial_;    // of a line
+  size_t head_bytes_ = 0;  // of status line and fields, or of trailers
+  uint64_t left_ = 0;      // of the chunk, or of the body
   int status_ = 0;
   bool keep_alive_ = true;
   Headers headers_;

@@ -32,10 +32,10 @@ Result<CompletionEvent> read_completion(std::string_view json);
 
 // Seconds from the start of the run.
 struct LoadRecord {
-  double due = 0;                // when it was to be sent: waiting for a free connection counts as the server's time
-  double first = 0, last = 0;    // events with tokens
+  double due = 0;              // when it was to be sent: waiting for a free connection counts as the server's time
+  double first = 0, last = 0;  // events with tokens
   double end = 0;
-  uint32_t n_events = 0;         // with tokens
+  uint32_t n_events = 0;          // with tokens
   std::vector<double> gaps = {};  // between them
   std::optional<TokenUsage> usage = {};
   std::string error = {};   // its kind: "timeout", "http 503"; "" for none

@@ -53,12 +53,15 @@ TEST(ResponseReader, bodies_of_each_kind) {
   expect_whole("HTTP/1.0 200 OK\nContent-Length: 2\nConnection: keep-alive\n\nhi", 200, "hi", true);
   expect_whole("HTTP/1.1 404 Not Found\r\n\r\nto the end", 404, "to the end", false);
   expect_whole("HTTP/1.1 204 No Content\r\n\r\n", 204, "", true);
-  expect_whole("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=\"y\"\r\n world\r\n0\r\n\r\n", 200,
-               "hello world", true);
-  expect_whole("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\nContent-Length: 9\r\n\r\n00a \r\n0123456789\r\n000\r\nA: b\r\n\r\n",
-               200, "0123456789", true);
-  expect_whole("HTTP/1.1 100 Continue\r\nA: b\r\n\r\nHTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", 200,
-               "x", true);
+  expect_whole("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=\"y\"\r\n world\r\n0\r\n\r\n",
+               200, "hello world", true);
+  expect_whole(
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\nContent-Length: 9\r\n\r\n00a \r\n0123456789\r\n000\r\nA: "
+      "b\r\n\r\n",
+      200, "0123456789", true);
+  expect_whole(
+      "HTTP/1.1 100 Continue\r\nA: b\r\n\r\nHTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+      200, "x", true);
   expect_whole("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", 200, "x", true);
 }
 
@@ -80,17 +83,27 @@ TEST(ResponseReader, cut_off_is_not_whole) {
 
 TEST(ResponseReader, nonsense_is_refused) {
   const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-  for (const std::string& text :
-       {std::string("SSH-2.0-OpenSSH\r\n"), std::string("HTTP/2 200\r\n"), std::string("HTTP/1.1 2x0 OK\r\n"),
-        std::string("HTTP/1.1 099 Low\r\n"), std::string("HTTP/1.1 2000\r\n"), std::string("\r\n"),
-        std::string("HTTP/1.1 200 OK\r\nno colon\r\n"), std::string("HTTP/1.1 200 OK\r\n: x\r\n"),
-        std::string("HTTP/1.1 200 OK\r\nA : x\r\n"), std::string("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"),
-        std::string("HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n"),
-        std::string("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n"),
-        std::string("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n"),
-        std::string("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"), chunked + "\r\n",
-        chunked + "x\r\n", chunked + "-1\r\n", chunked + "0x5\r\n", chunked + "fffffffffffffffff\r\n",
-        chunked + "2\r\nabc\r\n", "HTTP/1.1 200 OK\r\nA: " + std::string(70000, 'a')}) {
+  for (const std::string& text : {std::string("SSH-2.0-OpenSSH\r\n"),
+                                  std::string("HTTP/2 200\r\n"),
+                                  std::string("HTTP/1.1 2x0 OK\r\n"),
+                                  std::string("HTTP/1.1 099 Low\r\n"),
+                                  std::string("HTTP/1.1 2000\r\n"),
+                                  std::string("\r\n"),
+                                  std::string("HTTP/1.1 200 OK\r\nno colon\r\n"),
+                                  std::string("HTTP/1.1 200 OK\r\n: x\r\n"),
+                                  std::string("HTTP/1.1 200 OK\r\nA : x\r\n"),
+                                  std::string("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"),
+                                  std::string("HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n"),
+                                  std::string("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n"),
+                                  std::string("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n"),
+                                  std::string("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+                                  chunked + "\r\n",
+                                  chunked + "x\r\n",
+                                  chunked + "-1\r\n",
+                                  chunked + "0x5\r\n",
+                                  chunked + "fffffffffffffffff\r\n",
+                                  chunked + "2\r\nabc\r\n",
+                                  "HTTP/1.1 200 OK\r\nA: " + std::string(70000, 'a')}) {
     EXPECT_TRUE(read_response(text, text.size()).wrong) << text.substr(0, 99);
     EXPECT_TRUE(read_response(text, 5).wrong) << text.substr(0, 99);
   }
@@ -109,10 +122,11 @@ std::string events_of(const std::string& text, size_t n) {
   EventReader reader;
   std::string all;
   for (size_t at = 0; at < text.size(); at += n) {
-    const auto more = reader.take(std::string_view(text).substr(at, n), [&](std::string_view type, std::string_view data) {
-      all += "[" + std::string(type) + "|" + std::string(data) + "]";
-      return true;
-    });
+    const auto more =
+        reader.take(std::string_view(text).substr(at, n), [&](std::string_view type, std::string_view data) {
+          all += "[" + std::string(type) + "|" + std::string(data) + "]";
+          return true;
+        });
     EXPECT_TRUE(more && *more);
   }
   return all;
@@ -122,10 +136,13 @@ TEST(EventReader, events_cut_anywhere) {
   const std::pair<std::string, std::string> cases[] = {
       {"data: a\n\ndata:b\r\n\r\ndata:  c\r\r", "[|a][|b][| c]"},
       {"data: one\ndata: two\n\n", "[|one\ntwo]"},
+      {"data: one\r\ndata: two\r\n\r\ndata: a\rdata: b\r\r", "[|one\ntwo][|a\nb]"},
       {": comment\nid: 7\nretry: 5\nevent: error\ndata: x\n\ndata: y\n\n", "[error|x][|y]"},
       {"event: lonely\n\ndata: x\n\n", "[|x]"},
       {"data\n\n", "[|]"},
-      {"\xef\xbb\xbf" "data: bom\n\n", "[|bom]"},
+      {"\xef\xbb\xbf"
+       "data: bom\n\n",
+       "[|bom]"},
       {"\n\n\ndata: x\n\n\n\n", "[|x]"},
       {"data: never ended\n", ""},
       {"data: x\n\ndata: cut", "[|x]"},
@@ -158,9 +175,9 @@ TEST(Url, parts) {
   EXPECT_EQ(url("http://localhost/"), "false localhost 80  localhost");
   EXPECT_EQ(url("https://a.b/c/v1/"), "true a.b 443 /c/v1 a.b");
   EXPECT_EQ(url("http://[::1]:81/v1"), "false ::1 81 /v1 [::1]:81");
-  for (const std::string_view text :
-       {"", "localhost:8080", "ftp://x", "http://", "http://:80", "http://x:", "http://x:0", "http://x:65536",
-        "http://x:80a", "http://[::1", "http://[::1]80", "http://a b", "http://u:p@h", "http://x/?q", "http://x\r\nA: b"})
+  for (const std::string_view text : {"", "localhost:8080", "ftp://x", "http://", "http://:80", "http://x:",
+                                      "http://x:0", "http://x:65536", "http://x:80a", "http://[::1", "http://[::1]80",
+                                      "http://a b", "http://u:p@h", "http://x/?q", "http://x\r\nA: b"})
     EXPECT_EQ(url(text), "wrong") << text;
 }
 

@@ -121,9 +121,10 @@ TEST(Completion, errors_of_servers) {
   EXPECT_EQ(read_completion(R"({"object":"error","message":"full"})")->error, "full");
   EXPECT_FALSE(read_completion(R"({"error":{"code":5}})")->error.empty());
   EXPECT_EQ(read_completion(R"({"error":null,"message":"x"})")->error, "");
-  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string("7"), std::string("{} x"),
-                                  std::string("{\"a\":nope}"), std::string("\xff"), std::string(1000, '['),
-                                  "{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}"})
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("7"), std::string("{} x"),
+        std::string("{\"a\":nope}"), std::string("\xff"), std::string(1000, '['),
+        "{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}"})
     EXPECT_FALSE(read_completion(text)) << text.substr(0, 20);
 }
 
