@@ -17,6 +17,7 @@ class Serve {
  public:
   Positionals positionals;
   ModelOptions model;
+  SamplingOptions sampling;
   std::string host = "127.0.0.1", alias, chat_template, pooling, api_key_file, tls_cert, tls_key, log = "text";
   uint16_t port = 8080;
   uint64_t pool_tokens = 0;
@@ -123,6 +124,7 @@ Status Serve::run() {
   models.engine.pool_tokens = pool_tokens;
   models.engine.serves = true;
   models.engine.budget.max_outputs = std::max(64u, parallel);
+  ARGENT_LET(models.defaults, sampling.settle(models.defaults));
   models.service = {.parallel = parallel, .max_queue = max_queue};
   models.first = model.model;
   models.alias = alias;
@@ -200,6 +202,7 @@ void add_serve(CLI::App& root) {
       [command] { return command->run(); });
   command->positionals.add(*app, false);
   command->model.add(*app, true);
+  command->sampling.add(*app);
   app->add_option("--host", command->host, "address to listen on, or unix:PATH")->capture_default_str();
   app->add_option("--port", command->port, "0: a free one")->capture_default_str();
   app->add_option(

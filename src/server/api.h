@@ -29,7 +29,7 @@ struct LoadedModel {
   std::string no_chat;  // why there is none
   OutputForm output;
   GenerationRequest::Pooling pooling = GenerationRequest::Pooling::mean;
-  SampleParams defaults;  // sampling where a request says nothing
+  SampleParams defaults{.temperature = 0.8f};  // sampling where a request says nothing
 
   // Made on first use. unsupported: no tokenizer.
   Result<std::shared_ptr<grammar::Compiler>> grammars() const;

@@ -103,6 +103,7 @@ Result<std::shared_ptr<LoadedModel>> Models::open(const std::string& name, const
   auto model = std::make_shared<LoadedModel>();
   model->name = name;
   model->path = path;
+  model->defaults = options_.defaults;
   if (auto chat = load_chat_format(engine->file(), options_.chat_template))
     model->chat = *std::move(chat);
   else if (!options_.chat_template.empty())

@@ -18,8 +18,9 @@ struct ModelsOptions {
   std::vector<std::string> folders;  // beside the folder of models
   std::string chat_template;         // --chat-template, for all models
   std::optional<GenerationRequest::Pooling> pooling;
-  uint32_t max_loaded = 0;      // 0: as many as fit
-  std::chrono::seconds ttl{0};  // a model that nobody used for so long is unloaded; 0: never
+  SampleParams defaults{.temperature = 0.8f};  // of requests that say nothing
+  uint32_t max_loaded = 0;                     // 0: as many as fit
+  std::chrono::seconds ttl{0};                 // a model that nobody used for so long is unloaded; 0: never
   std::vector<std::string> preload, pinned;
   std::function<void(const std::string& line)> log;
 };

@@ -39,7 +39,7 @@ OLLAMA_WEATHER = {"type": "function", "function": {"name": "get_weather", "descr
 class Server:
     def __init__(self, template=None, model=MODEL):
         self.log = tempfile.TemporaryFile("w+")
-        command = [BINARY, "serve", model, "--port", "0", "--ctx", "1024", "--parallel", "4"]
+        command = [BINARY, "serve", model, "--port", "0", "--ctx", "1024", "--parallel", "4", "--temp", "0"]
         if template:
             self.template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
             self.template.write(template)
