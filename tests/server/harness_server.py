@@ -320,4 +320,4 @@ def main():
     PROGRAM = Path(sys.argv[1]).resolve()
     if not SMOL.exists():
         sys.exit(f"{SMOL} is missing: tools/fetch_models.py fetches it")
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], warnings="ignore")
