@@ -156,7 +156,7 @@ class Windows(Pool):
 
 class Crowd(ServerTest):
     make_tiny = ("llama",)
-    flags = ("--ctx", 256, "--parallel", 8, "--max-queue", 2000, "--device", "null")
+    flags = ("--ctx", 256, "--parallel", 8, "--max-queue", 2000)
 
     def test_random_life_leaves_nothing(self):
         rng = random.Random(7)
@@ -227,15 +227,19 @@ class Crowd(ServerTest):
         self.assertEqual(server.stop(), 0)
 
     def test_a_thousand_that_wait(self):
-        before = self.server.resident_bytes()
-        busy = [Stream(self.server.port, TEXT, greedy(3, i, 240, n=128)) for i in range(2)]
-        waiting = [Stream(self.server.port, TEXT, greedy(200, i, 5, stream=True)) for i in range(1000)]
-        self.server.wait_for(lambda m: m["requests_queued"] >= 1000, 20)
-        grown = self.server.resident_bytes() - before
-        for s in busy + waiting:
+        server = Server(harness.SMOL, "--ctx", 2048, "--parallel", 1)
+        busy = Stream(server.port, TEXT, {"prompt": ids(200), "max_tokens": -1, "ignore_eos": True, "stream": True})
+        busy.frame()
+        before = server.resident_bytes()
+        waiting = [Stream(server.port, TEXT, {"prompt": ids(200, i), "stream": True}) for i in range(1000)]
+        server.wait_for(lambda m: m["requests_queued"] == 1000)
+        self.assertLess(server.resident_bytes() - before, 50 << 20)
+        for s in waiting:
             s.kill()
-        self.server.settle(30)
-        self.assertLess(grown, 50 << 20)
+        server.wait_for(lambda m: m["requests_cancelled_total"] == 1000 and m["requests_queued"] == 0)
+        busy.kill()
+        server.settle()
+        self.assertEqual(server.stop(), 0)
 
     def test_full_queue(self):
         server = Server(tiny(self.folder.name), "--ctx", 256, "--parallel", 1, "--max-queue", 2)
