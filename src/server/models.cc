@@ -122,6 +122,13 @@ Result<std::shared_ptr<LoadedModel>> Models::open(const std::string& name, const
   return model;
 }
 
+// Waits until a model that no name leads to any more has answered all. Requests that had found it before are still let
+// in: they hold it until they have begun.
+void Models::finish(const std::shared_ptr<LoadedModel>& model) {
+  for (int i = 0; i < 200 && model.use_count() > 1; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  model->service->drain(std::chrono::minutes(10));
+}
+
 // Lets the longest unused model go that nobody pinned. False: there is none.
 bool Models::evict_one(std::unique_lock<std::mutex>& lock) {
   Slot* oldest = nullptr;
@@ -134,11 +141,9 @@ bool Models::evict_one(std::unique_lock<std::mutex>& lock) {
   oldest->entry.n_ctx = 0;
   lock.unlock();
   if (options_.log) options_.log(fmt::format("model {} is unloaded to make room", model->name));
-  model->service->drain(std::chrono::minutes(10));
-  // Its memory is wanted now: whoever found it before it went lets go within a moment.
-  for (int i = 0; i < 500 && model.use_count() > 1; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  finish(model);
   if (model.use_count() == 1)
-    model.reset();
+    model.reset();  // its memory is wanted now
   else
     retire(std::move(model));
   lock.lock();
@@ -279,7 +284,7 @@ void Models::watch() {
         }
     std::list<std::shared_ptr<LoadedModel>> ending = std::exchange(retired_, {});
     lock.unlock();
-    for (const auto& model : ending) model->service->drain(std::chrono::minutes(10));
+    for (const auto& model : ending) finish(model);
     ending.clear();
     lock.lock();
     if (!stopping_ && retired_.empty()) changed_.wait_for(lock, std::chrono::milliseconds(500));

@@ -8,6 +8,7 @@ import functools
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 
@@ -255,6 +256,63 @@ class Crowd(ServerTest):
                 self.assertIn("waiting", a.error)
         server.settle()
         self.assertEqual(server.stop(), 0)
+
+
+class SeveralModels(ServerTest):
+    """More models than are loaded at once."""
+
+    make_tiny = ("llama",)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.others = tempfile.TemporaryDirectory()
+        tiny(cls.others.name, "qwen3")
+        tiny(cls.others.name, "gemma3")
+        with open(f"{cls.others.name}/broken.gguf", "wb") as file:
+            file.write(b"GGUF")
+        cls.flags = ("--ctx", 256, "--parallel", 4, "--max-models", 1, "--models", cls.others.name)
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.others.cleanup()
+
+    def states(self):
+        return {m["id"]: m["state"] for m in self.server.ask("GET", "/v1/models").json["data"]}
+
+    def test_models_give_way(self):
+        names = ["tiny-llama", "tiny-qwen3", "tiny-gemma3"]
+        bodies = [greedy(20, 1, 30, model=name) for name in names]
+        alone = [print_of(self.good(TEXT, b)) for b in bodies]
+        self.assertEqual(self.states()["tiny-gemma3"], "loaded")
+        self.assertEqual(self.states()["tiny-llama"], "unloaded")
+        order = [i % 3 for i in range(12)]
+        random.Random(3).shuffle(order)
+        for i, answer in zip(order, together([functools.partial(self.good, TEXT, bodies[i]) for i in order])):
+            self.assertEqual(print_of(answer), alone[i])
+            self.assertEqual(answer.json["model"], names[i])
+        self.assertEqual(list(self.states().values()).count("loaded"), 1)
+
+    def test_unloading_lets_answers_finish(self):
+        body = {"model": "tiny-llama", **greedy(20, 2, 200)}
+        alone = print_of(self.good(TEXT, body))
+        stream = Stream(self.server.port, TEXT, {**body, "n": 16, "stream": True})
+        stream.frame()
+        self.assertEqual(self.server.post("/models/unload", {"model": "tiny-llama"}).status, 200)
+        self.assertEqual(print_of(self.good(TEXT, body)), alone)
+        self.assertEqual({joined(stream.frames(), i)[1] for i in range(1)}, {"length"})
+        self.refused("/models/unload", {"model": "tiny-qwen3"}, has="not loaded")
+
+    def test_a_broken_file_is_an_error(self):
+        answer = self.server.post(TEXT, {"model": "broken", "prompt": [1]})
+        self.assertIn(answer.status, (400, 500))
+        self.assertIn("broken", answer.error)
+        self.assertEqual(self.states()["broken"], "failed")
+        self.good(TEXT, greedy(3, 1, 2))
+        self.refused(TEXT, {"model": "../../etc/passwd", "prompt": [1]}, 404)
+        self.refused("/models/load", {"model": "nobody"}, 404)
+        self.refused("/models/load", {})
 
 
 if __name__ == "__main__":
