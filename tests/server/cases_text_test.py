@@ -202,6 +202,20 @@ class Text(ServerTest):
                             .startswith("application/json"))
         self.refused(TEXT, {"prompt": "x", "model": "nobody", "stream": True}, 404, "nobody")
 
+    def test_an_error_behind_the_first_chunks(self):
+        """This vocabulary cannot write the first byte of U+50000, and the grammar leads there."""
+        self.assertRaises(KeyError, byte_token, "\U00050000".encode()[0])
+        constraint = {"guided_grammar": 'root ::= "one, two, three, \U00050000"', "temperature": 0}
+        for path, body in ((TEXT, {"prompt": "x"}), (CHAT, {"messages": user("x")})):
+            answer = self.server.post(path, {**body, **constraint})
+            self.assertEqual(answer.status, 500, answer.raw)
+            stream, frames = self.server.stream(path, {**body, **constraint}), []
+            while (frame := stream.frame()) is not None:
+                frames.append(frame)
+            self.assertTrue(joined(frames[:-1])[0].startswith("one, two"), frames)
+            self.assertEqual(frames[-1]["error"]["message"], answer.error)
+            self.assertEqual(set(frames[-1]), {"error"})
+
     # ---- The same question gives the same answer
 
     def test_caches_do_not_show(self):
