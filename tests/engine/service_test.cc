@@ -355,6 +355,7 @@ TEST(Service, RandomLifeLeavesNothing) {
       r.n = rng.next() % 8 == 0 ? 3 : 1;
       r.priority = int32_t(rng.next() % 3);
       if (rng.next() % 16 == 0) r.pooling = Pooling::mean, r.n = 1;
+      if (rng.next() % 8 == 0) r.prompt_log_probs = 1;
       auto ear = std::make_shared<Ear>();
       const auto id = service->submit(std::move(r), ear);
       if (id) open.push_back({*id, ear});
@@ -362,13 +363,15 @@ TEST(Service, RandomLifeLeavesNothing) {
       if (!open.empty() && rng.next() % 8 == 0) {
         const auto some = open[rng.next() % open.size()].first;
         service->pause(some, true);
-        service->pause(some, false);
+        if (rng.next() % 2) service->pause(some, false);
       }
       while (open.size() > 64) {
+        service->pause(open.front().first, false);
         open.front().second->wait();
         open.erase(open.begin());
       }
     }
+    for (auto& [id, ear] : open) service->pause(id, false);
     for (auto& [id, ear] : open) ear->wait();
     expect_nothing_left(*service);
     EXPECT_GT(service->metrics().cancelled, 100u);

@@ -192,6 +192,44 @@ class Input(ServerTest):
         self.refused(TEXT, {"prompt": "x", "stop": ["a"] * 100})
         self.assertLess(time.time() - start, 30)
 
+    # ---- Values of other types than wanted
+
+    def test_every_field_with_every_kind_of_value(self):
+        values = [None, True, 0, -1, 1.5, 1e300, 2**64, "", "\0", [], [1], ["x"], [None], [[]], {}, {"a": 1}, {"": [{}]}]
+        function = {"name": "f", "parameters": {"type": "object"}}
+        call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+        def places(json, path=()):
+            """Every place in a request, to put something else there."""
+            yield path
+            for key in json if isinstance(json, dict) else range(len(json)) if isinstance(json, list) else ():
+                yield from places(json[key], (*path, key))
+
+        def put(json, path, value):
+            if not path:
+                return value
+            copy = json.copy()
+            copy[path[0]] = put(json[path[0]], path[1:], value)
+            return copy
+
+        full = {
+            CHAT: {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]},
+                                {"role": "assistant", "content": None, "tool_calls": [call]},
+                                {"role": "tool", "tool_call_id": "1", "content": "x"}],
+                   "tools": [{"type": "function", "function": function}], "tool_choice": "required", "n": 1,
+                   "max_tokens": 1, "stop": ["x"], "logit_bias": {"1": 1}, "logprobs": True, "top_logprobs": 1,
+                   "chat_template_kwargs": {"a": 1}, "reasoning_effort": "low", "user": "x", "metadata": {"a": "b"}},
+            TEXT: {"prompt": ["x"], "max_tokens": 1, "echo": True, "logprobs": 1, "best_of": 1, "stop_token_ids": [1],
+                   "json_schema": {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}},
+            EMBED: {"input": ["x"], "encoding_format": "float", "user": "x"},
+        }
+        for path, body in full.items():
+            for place in places(body):
+                for value in values:
+                    answer = self.server.post(path, put(body, place, value))
+                    self.assertIn(answer.status, (200, 400), (path, place, value, answer.raw[:300]))
+                    answer.json
+
     # ---- Templates
 
     def test_histories(self):
