@@ -97,6 +97,7 @@ class Text(ServerTest):
             ("one STO", ["STOP"], "one STO"),               # the end comes in the middle of it
             ("abcdef", ["bcdx", "cd"], "ab"),                # overlapping: the one that is there
             ("abcdef", ["cdef", "bcd"], "a"),                # the first to be complete
+            ("abcdef", ["cd", "bcd"], "a"),                  # both at once: the one that begins first
             ("aaab", ["aab"], "a"),
             ("xyz", ["x"], ""),                              # at the very first character
             ("xyz", ["xyz"], ""),
