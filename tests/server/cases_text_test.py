@@ -277,5 +277,33 @@ class Text(ServerTest):
         self.assertEqual(text_of(echoed), "\ufeffa\r\nb")
 
 
+class Caches(ServerTest):
+    """What is found in the cache computes as what is not, also where layers forget and where the cache is quantized."""
+
+    make_tiny = ("muse-glimmer",)
+    flags = ("--ctx", 512)
+
+    def test_order_does_not_show(self):
+        base = [1 + (i * i * 7 + i) % 300 for i in range(300)]
+        prompts = [base, base[:150], base[:150] + base[170:], base[:33], base[:32], base[:31], base[:16] + base, base + base[:99]]
+        bodies = [{"prompt": p, "max_tokens": 40, "temperature": 0, "ignore_eos": True, "logprobs": 1} for p in prompts]
+        first = [self.good(TEXT, b).json["choices"] for b in bodies]
+        for body, expected in zip(bodies[::-1], first[::-1]):
+            self.assertEqual(self.good(TEXT, body).json["choices"], expected, len(body["prompt"]))
+        other = harness.Server(harness.tiny(self.folder.name, *self.make_tiny), *self.flags)
+        try:
+            for body, expected in zip(bodies[::-1], first[::-1]):
+                self.assertEqual(other.post(TEXT, body).json["choices"], expected, len(body["prompt"]))
+            shared = together([functools.partial(other.post, TEXT, b) for b in bodies])
+            self.assertEqual([a.json["choices"] for a in shared], first)
+        finally:
+            self.assertEqual(other.stop(), 0)
+
+
+class QuantizedCaches(Caches):
+    make_tiny = ("gemma3",)
+    flags = ("--ctx", 512, "--cache-type", "q8_0")
+
+
 if __name__ == "__main__":
     sys.exit(harness.main())
