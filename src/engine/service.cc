@@ -37,7 +37,8 @@ struct Service::Active {
   std::vector<std::unique_ptr<Answer>> answers;
   RequestUsage usage;
   bool paused = false, cancelled = false;
-  bool reading = true;  // the prompt
+  bool reading = true;   // the prompt
+  bool counted = false;  // in the metrics of prompts
   std::optional<Error> error;
   std::vector<TokenInfo> prompt_probs;
   std::vector<double> pooled;
@@ -79,6 +80,10 @@ Status Service::check(const GenerationRequest& r) const {
   if (r.n == 0 || r.n > most) return fail(Code::invalid, "n is {}, wants 1 to {}", r.n, most);
   for (const std::string& s : r.stop)
     if (s.empty()) return fail(Code::invalid, "a stop text is empty");
+  for (int32_t id : r.end_ids)
+    if (id < 0 || uint32_t(id) >= engine_->model().n_vocab)
+      return fail(Code::invalid, "{} can end no answer: the vocabulary has ids 0 to {}", id,
+                  engine_->model().n_vocab - 1);
   for (const LogitBias& b : r.bias)
     if (b.token < 0 || uint32_t(b.token) >= engine_->model().n_vocab || !(b.bias < INFINITY))
       return fail(Code::invalid, "logit_bias of token {} is {}: wants an id below {} and a finite number", b.token,
@@ -106,7 +111,7 @@ Result<Service::RequestId> Service::submit(GenerationRequest request, std::share
     commands_.push_back({Command::submit, id, std::move(active)});
   }
   metrics_.requests.fetch_add(1, std::memory_order_relaxed);
-  changed_.notify_one();
+  changed_.notify_all();  // one of those that wake may be a drain()
   return id;
 }
 
@@ -115,7 +120,7 @@ void Service::cancel(RequestId id) {
     const std::lock_guard lock(mutex_);
     commands_.push_back({Command::cancel, id, nullptr});
   }
-  changed_.notify_one();
+  changed_.notify_all();
 }
 
 void Service::pause(RequestId id, bool paused) {
@@ -123,7 +128,7 @@ void Service::pause(RequestId id, bool paused) {
     const std::lock_guard lock(mutex_);
     commands_.push_back({paused ? Command::pause : Command::resume, id, nullptr});
   }
-  changed_.notify_one();
+  changed_.notify_all();
 }
 
 bool Service::drain(std::chrono::milliseconds patience) {
@@ -140,7 +145,8 @@ bool Service::take_commands() {
     std::unique_lock lock(mutex_);
     const auto idle = [&] {
       return std::all_of(active_.begin(), active_.end(), [](const auto& a) { return a.second->paused; }) &&
-             (queue_.empty() || n_running_ >= options_.parallel);
+             (n_running_ >= options_.parallel ||
+              std::all_of(queue_.begin(), queue_.end(), [](const auto& q) { return q->paused; }));
     };
     if (commands_.empty() && !stopping_ && idle()) changed_.wait(lock, [&] { return !commands_.empty() || stopping_; });
     commands.swap(commands_);
@@ -157,10 +163,12 @@ bool Service::take_commands() {
       if (q->id == c.id) a = q.get();
     if (!a) continue;
     if (c.kind == Command::cancel) a->cancelled = true;
-    if (c.kind == Command::pause || c.kind == Command::resume) {
-      a->paused = c.kind == Command::pause;
-      for (const auto& answer : a->answers)
-        if (answer->open && !answer->over) engine_->pause(answer->sequence, a->paused);
+    if (c.kind == Command::cancel || a->paused == (c.kind == Command::pause)) continue;
+    a->paused = c.kind == Command::pause;
+    for (const auto& answer : a->answers) {
+      if (!answer->open) continue;
+      n_running_ += a->paused ? -1 : 1;
+      if (!answer->over) engine_->pause(answer->sequence, a->paused);
     }
   }
   if (!stopping) return true;
@@ -169,22 +177,26 @@ bool Service::take_commands() {
   return false;
 }
 
-// Brings waiting requests in: the highest priority first, which grows with the wait, then the oldest.
+// Brings waiting requests in: the highest priority first, which grows with the wait, then the oldest. Whose reader is
+// slow takes nobody's place: it waits, or goes on beside the others once it reads again.
 void Service::admit() {
   const auto now = Clock::now();
   std::erase_if(queue_, [&](std::unique_ptr<Active>& q) {
     if (!q->cancelled) return false;
+    make_answers(*q);
     active_.emplace(q->id, std::move(q));  // sweep() tells
     return true;
   });
   for (auto& [id, a] : active_)
-    if (!a->reading && !a->cancelled) open_answers(*a);  // the rest of n answers before others' first
+    if (!a->cancelled && !a->paused) open_answers(*a);  // the rest of n answers before others' first
   while (!queue_.empty() && n_running_ < options_.parallel) {
     const auto rank = [&](const std::unique_ptr<Active>& q) {
-      return q->request.priority + std::floor(Seconds(now - q->submitted).count() / kAgingSeconds);
+      return q->paused ? -INFINITY
+                       : q->request.priority + std::floor(Seconds(now - q->submitted).count() / kAgingSeconds);
     };
     const auto best =
         std::max_element(queue_.begin(), queue_.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+    if ((*best)->paused) break;
     std::unique_ptr<Active> taken = std::move(*best);
     queue_.erase(best);
     Active& a = *taken;
@@ -192,12 +204,16 @@ void Service::admit() {
     a.started = now;
     a.usage.queue_seconds = Seconds(now - a.submitted).count();
     metrics_.queue_seconds.add(a.usage.queue_seconds);
-    for (uint32_t i = 0; i < a.request.n; ++i) {
-      a.answers.push_back(std::make_unique<Answer>());
-      a.answers.back()->index = i;
-    }
+    make_answers(a);
     a.sink->started(a.usage);
     open_answers(a);
+  }
+}
+
+void Service::make_answers(Active& a) {
+  for (uint32_t i = 0; i < a.request.n; ++i) {
+    a.answers.push_back(std::make_unique<Answer>());
+    a.answers.back()->index = i;
   }
 }
 
@@ -211,7 +227,7 @@ void Service::open_answers(Active& a) {
     const GenerationRequest& r = a.request;
     answer.sequence = engine_->open_sequence();
     answer.open = true;
-    ++n_running_;
+    if (!a.paused) ++n_running_;
     if (by_sequence_.size() <= answer.sequence) by_sequence_.resize(answer.sequence + 1);
     by_sequence_[answer.sequence] = {&a, &answer};
     SequenceMode& mode = engine_->mode(answer.sequence);
@@ -236,7 +252,7 @@ void Service::open_answers(Active& a) {
       a.error = reused.error();
       return;
     }
-    if (answer.index == 0) {
+    if (answer.index == 0 && !std::exchange(a.counted, true)) {
       a.usage.n_reused = std::max(a.usage.n_reused, *reused);
       metrics_.prompt_tokens.fetch_add(a.usage.n_prompt, std::memory_order_relaxed);
       metrics_.reused_tokens.fetch_add(*reused, std::memory_order_relaxed);
@@ -372,9 +388,9 @@ void Service::finish_answer(Active& a, Answer& answer, Finish how, std::string t
 void Service::close_answer(Answer& answer, bool keep) {
   if (!answer.open) return;
   engine_->close_sequence(answer.sequence, keep);
+  if (!by_sequence_[answer.sequence].first->paused) --n_running_;
   by_sequence_[answer.sequence] = {};
   answer.open = false;
-  --n_running_;
 }
 
 // Ends what is over, and tells.

@@ -126,6 +126,7 @@ class Service {
   void run();
   bool take_commands();
   void admit();
+  static void make_answers(Active& a);
   void open_answers(Active& a);
   void prepare(Answer& answer, const Active& a);
   void on_output(const StepOutput& out);
@@ -160,7 +161,7 @@ class Service {
   std::map<RequestId, std::unique_ptr<Active>> active_;
   std::vector<std::pair<Active*, Answer*>> by_sequence_;
   std::vector<Active*> reopen_;  // their prompts' log-probabilities are complete
-  uint32_t n_running_ = 0;       // answers with a sequence
+  uint32_t n_running_ = 0;       // answers with a sequence, but for those of paused requests
 
   std::thread thread_;
 };

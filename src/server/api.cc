@@ -227,7 +227,11 @@ Result<std::vector<int32_t>> prompt_tokens(const LoadedModel& model, const Call&
 }
 
 Result<Running> start(ModelHost& host, Call call, std::shared_ptr<CallSink> sink) {
-  ARGENT_LET(std::shared_ptr<LoadedModel> model, host.get(call.model));
+  ARGENT_LET(const std::shared_ptr<LoadedModel> model, host.get(call.model));
+  return start(model, std::move(call), std::move(sink));
+}
+
+Result<Running> start(const std::shared_ptr<LoadedModel>& model, Call call, std::shared_ptr<CallSink> sink) {
   const Tokenizer* tokenizer = model->service->tokenizer();
   if (!tokenizer && !call.ids)
     return fail(Code::unsupported, "{} has no tokenizer: it takes token ids only", model->name);

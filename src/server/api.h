@@ -141,6 +141,8 @@ class ModelHost {
 
 // Begins a call: finds the model, renders, tokenizes, compiles. Errors come before anything is computed.
 Result<Running> start(ModelHost& host, Call call, std::shared_ptr<CallSink> sink);
+// On this model, whatever happens to its name meanwhile: for sinks that refer to something of it.
+Result<Running> start(const std::shared_ptr<LoadedModel>& model, Call call, std::shared_ptr<CallSink> sink);
 // The prompt's text of a call with messages, and its tokens.
 Result<std::string> render_prompt(const LoadedModel& model, const Call& call);
 Result<std::vector<int32_t>> prompt_tokens(const LoadedModel& model, const Call& call);

@@ -79,7 +79,10 @@ void Models::scan() {
 
 Result<std::string> Models::resolve(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (name.empty() || (!options_.alias.empty() && name == options_.alias)) return first_;
+  if (name.empty() || (!options_.alias.empty() && name == options_.alias)) {
+    if (first_.empty()) return fail(Code::out_of_memory, "the model is not loaded yet");
+    return first_;
+  }
   const std::string plain = name.ends_with(".gguf") ? name.substr(0, name.size() - 5) : name;
   for (int pass = 0; pass < 2; ++pass) {
     if (slots_.contains(plain)) return plain;
@@ -120,6 +123,13 @@ Result<std::shared_ptr<LoadedModel>> Models::open(const std::string& name, const
   return model;
 }
 
+// Waits until a model that no name leads to any more has answered all. Requests that had found it before are still let
+// in: they hold it until they have begun.
+void Models::finish(const std::shared_ptr<LoadedModel>& model) {
+  for (int i = 0; i < 200 && model.use_count() > 1; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  model->service->drain(std::chrono::minutes(10));
+}
+
 // Lets the longest unused model go that nobody pinned. False: there is none.
 bool Models::evict_one(std::unique_lock<std::mutex>& lock) {
   Slot* oldest = nullptr;
@@ -129,10 +139,14 @@ bool Models::evict_one(std::unique_lock<std::mutex>& lock) {
   std::shared_ptr<LoadedModel> model = std::move(oldest->model);
   oldest->model = nullptr;
   oldest->entry.state = Entry::State::unloaded;
+  oldest->entry.n_ctx = 0;
   lock.unlock();
   if (options_.log) options_.log(fmt::format("model {} is unloaded to make room", model->name));
-  model->service->drain(std::chrono::minutes(10));
-  retire(std::move(model));
+  finish(model);
+  if (model.use_count() == 1)
+    model.reset();  // its memory is wanted now
+  else
+    retire(std::move(model));
   lock.lock();
   return true;
 }
@@ -147,12 +161,13 @@ Result<std::shared_ptr<LoadedModel>> Models::get(const std::string& name) {
   ARGENT_LET(const std::string known, resolve(name));
   {
     const std::lock_guard lock(mutex_);
-    Slot& slot = slots_[known];
-    slot.used = Clock::now();
-    if (slot.model) return slot.model;
+    const auto it = slots_.find(known);
+    if (it != slots_.end()) it->second.used = Clock::now();
+    if (it != slots_.end() && it->second.model) return it->second.model;
   }
   const std::lock_guard one(loading_);
   std::unique_lock lock(mutex_);
+  if (!slots_.contains(known)) return fail(Code::not_found, "the file of model {} is gone", known);
   if (slots_[known].model) return slots_[known].model;  // another request has loaded it meanwhile
   slots_[known].entry.state = Entry::State::loading;
   slots_[known].entry.progress = 0;
@@ -178,6 +193,7 @@ Result<std::shared_ptr<LoadedModel>> Models::get(const std::string& name) {
     slot.model->created = slot.entry.created;
     slot.used = Clock::now();
     slot.entry.state = Entry::State::loaded;
+    slot.entry.error.clear();
     slot.entry.n_ctx = slot.model->service->n_ctx();
     if (options_.log)
       options_.log(fmt::format("model {} is loaded in {:.2f} s: context {}, KV cache {:.1f} MB, weights {:.1f} MB",
@@ -269,7 +285,7 @@ void Models::watch() {
         }
     std::list<std::shared_ptr<LoadedModel>> ending = std::exchange(retired_, {});
     lock.unlock();
-    for (const auto& model : ending) model->service->drain(std::chrono::minutes(10));
+    for (const auto& model : ending) finish(model);
     ending.clear();
     lock.lock();
     if (!stopping_ && retired_.empty()) changed_.wait_for(lock, std::chrono::milliseconds(500));

@@ -54,6 +54,7 @@ class Models final : public ModelHost {
   void scan();
   Result<std::shared_ptr<LoadedModel>> open(const std::string& name, const std::string& path);
   bool evict_one(std::unique_lock<std::mutex>& lock);
+  static void finish(const std::shared_ptr<LoadedModel>& model);
   void retire(std::shared_ptr<LoadedModel> model);
   void watch();
 

@@ -188,6 +188,9 @@ TEST(Service, RefusesBeforeItBegins) {
   EXPECT_NE(refused(std::move(r)).find("stop text is empty"), std::string::npos);
   r = request({1}, 1, {.temperature = -1});
   EXPECT_NE(refused(std::move(r)).find("temperature"), std::string::npos);
+  r = request({1}, 1);
+  r.end_ids = {100};
+  EXPECT_NE(refused(std::move(r)).find("100 can end no answer"), std::string::npos);
   EXPECT_EQ(refused(request(text(255), 0)), "taken");
   expect_nothing_left(*service);
 }
@@ -255,6 +258,8 @@ TEST(Service, PromptLogProbsAreThoseOfTheLogits) {
   const auto ear = run(*service, std::move(r));
   ASSERT_EQ(ear->prompt.size(), 50u);
   EXPECT_EQ(ear->answers[0].n_tokens, 3u);
+  EXPECT_EQ(ear->usage.n_reused, 0u);  // that it is read twice is nobody's cache hit
+  EXPECT_EQ(service->metrics().prompt_tokens, 50u);
   const auto engine = open(TinyModel("llama"), options_for("cpu"));
   const std::vector<float> rows = logits(*engine, engine->open_sequence(), prompt);
   for (size_t i = 1; i < prompt.size(); ++i) {
@@ -299,6 +304,45 @@ TEST(Service, SlowReadersPauseTheirOwnRequestOnly) {
   EXPECT_EQ(slow->answers[0].n_tokens, 200u);
 }
 
+// More slow readers than answers are computed at once take nobody's place.
+TEST(Service, SlowReadersTakeNoPlaces) {
+  const auto service = serve("null", 2);
+  std::vector<std::shared_ptr<Ear>> slow;
+  std::vector<Service::RequestId> ids;
+  for (int i = 0; i < 8; ++i) {
+    slow.push_back(std::make_shared<Ear>());
+    GenerationRequest r = request(text(9, i), 100);
+    r.n = 1 + i % 3;
+    if (i % 4 == 3) r.prompt_log_probs = 1;
+    ids.push_back(*service->submit(std::move(r), slow.back()));
+    service->pause(ids.back(), true);
+    if (i < 4) {  // these stop while they are computed
+      service->pause(ids.back(), false);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      service->pause(ids.back(), true);
+      service->pause(ids.back(), true);
+    }
+  }
+  EXPECT_EQ(run(*service, request(text(9, 9), 100))->answers[0].n_tokens, 100u);
+  for (const auto id : ids) service->pause(id, false);
+  for (const auto& ear : slow) ear->wait();
+  expect_nothing_left(*service);
+}
+
+// A reader that goes on is heard also while somebody waits for the end.
+TEST(Service, ResumesDuringADrain) {
+  const auto service = serve("null");
+  auto ear = std::make_shared<Ear>();
+  const auto id = service->submit(request(text(9), 50), ear);
+  service->pause(*id, true);
+  std::vector<std::thread> drainers;
+  for (int i = 0; i < 8; ++i) drainers.emplace_back([&] { EXPECT_TRUE(service->drain(std::chrono::seconds(10))); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  service->pause(*id, false);
+  ear->wait();
+  for (auto& each : drainers) each.join();
+}
+
 // 10,000 requests with random lengths, cancels and pauses.
 TEST(Service, RandomLifeLeavesNothing) {
   for (const std::string& architecture : {std::string("llama"), std::string("gemma3")}) {
@@ -311,6 +355,7 @@ TEST(Service, RandomLifeLeavesNothing) {
       r.n = rng.next() % 8 == 0 ? 3 : 1;
       r.priority = int32_t(rng.next() % 3);
       if (rng.next() % 16 == 0) r.pooling = Pooling::mean, r.n = 1;
+      if (rng.next() % 8 == 0) r.prompt_log_probs = 1;
       auto ear = std::make_shared<Ear>();
       const auto id = service->submit(std::move(r), ear);
       if (id) open.push_back({*id, ear});
@@ -318,13 +363,15 @@ TEST(Service, RandomLifeLeavesNothing) {
       if (!open.empty() && rng.next() % 8 == 0) {
         const auto some = open[rng.next() % open.size()].first;
         service->pause(some, true);
-        service->pause(some, false);
+        if (rng.next() % 2) service->pause(some, false);
       }
       while (open.size() > 64) {
+        service->pause(open.front().first, false);
         open.front().second->wait();
         open.erase(open.begin());
       }
     }
+    for (auto& [id, ear] : open) service->pause(id, false);
     for (auto& [id, ear] : open) ear->wait();
     expect_nothing_left(*service);
     EXPECT_GT(service->metrics().cancelled, 100u);
@@ -341,7 +388,11 @@ TEST(Service, EndsWithRequestsOpen) {
       ASSERT_TRUE(service->submit(request(text(30), 0), ears.back()));
     }
   }
-  for (auto& ear : ears) EXPECT_TRUE(ear->over());
+  for (auto& ear : ears) {  // also those that never began
+    ASSERT_TRUE(ear->over());
+    ASSERT_EQ(ear->answers.size(), 1u);
+    EXPECT_EQ(ear->answers[0].finish, Finish::cancelled);
+  }
 }
 
 TEST(ChunkPolicy, KeepsStepsWithinBounds) {

@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""Clients that die, crawl or crowd, and a server that is asked to stop.
+
+    ARGENT_MODELS=FOLDER python faults_test.py BINARY [--long]
+"""
+
+import functools
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+import harness_server as harness
+from harness_server import CHAT, TEXT, Server, ServerTest, Stream, joined, text_of, tiny, together
+
+LONG = "--long" in sys.argv
+STEP = 1.0  # seconds within which a step on any machine ends
+
+
+def ids(n, seed=0):
+    return [1 + (i * 7 + seed * 13 + i * i * seed) % 300 for i in range(n)]
+
+
+def greedy(n_prompt, which, max_tokens, **more):
+    return {"prompt": ids(n_prompt, which), "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "logprobs": 0,
+            **more}
+
+
+def print_of(answer):
+    """What tells two answers of a model without texts apart."""
+    return [c["logprobs"]["token_logprobs"] for c in answer.json["choices"]]
+
+
+class Disconnects(ServerTest):
+    flags = ("--ctx", 2048, "--parallel", 2)
+
+    def cancelled(self, request, when, others=0):
+        """Runs `request` until `when` holds, kills its client, and waits for the slot."""
+        before = self.server.metrics()["requests_cancelled_total"]
+        stream = Stream(self.server.port, TEXT, request)
+        when(stream)
+        stream.kill()
+        took = self.server.wait_for(lambda m: m["requests_cancelled_total"] == before + 1
+                                    and m["answers_running"] == others and m["requests_queued"] == 0)
+        self.assertLess(took, STEP)
+
+    def running(self, n):
+        return lambda _: self.server.wait_for(lambda m: m["answers_running"] == n)
+
+    def test_in_decode(self):
+        body = {"prompt": "Tell me", "max_tokens": 2000, "ignore_eos": True}
+        two_chunks = lambda stream: (stream.frame(), stream.frame())
+        self.cancelled({**body, "stream": True}, two_chunks)
+        self.cancelled(body, lambda _: self.server.wait_for(lambda m: m["answers_running"] == 1))
+        self.cancelled({**body, "n": 2, "stream": True}, two_chunks)
+
+    def test_in_prefill(self):
+        for stream in (True, False):
+            before = self.server.metrics()["generated_tokens_total"]
+            body = {"prompt": f"{stream} lighthouse " * 400, "max_tokens": 200, "ignore_eos": True, "stream": stream}
+            self.cancelled(body, self.running(1))
+            self.assertLess(self.server.metrics()["generated_tokens_total"], before + 200)
+
+    def test_in_the_queue(self):
+        """The others' texts stay what they are."""
+        bodies = [{"prompt": p, "max_tokens": 60, "temperature": 0, "ignore_eos": True} for p in ("One", "Two")]
+        alone = [text_of(self.good(TEXT, b)) for b in bodies]
+        answers = []
+        threads = [threading.Thread(target=lambda b=b: answers.append((b["prompt"], self.good(TEXT, b)))) for b in bodies]
+        for t in threads:
+            t.start()
+        self.running(2)(None)
+        prompts = self.server.metrics()["prompt_tokens_total"]
+        for stream in (True, False):
+            before = self.server.metrics()["requests_cancelled_total"]
+            waiting = Stream(self.server.port, TEXT, {"prompt": "never read " * 20, "stream": stream})
+            self.server.wait_for(lambda m: m["requests_total"] == m["requests_finished_total"]
+                                 + m["requests_cancelled_total"] + 3)
+            waiting.kill()
+            self.server.wait_for(lambda m: m["requests_cancelled_total"] == before + 1)
+        self.assertEqual(self.server.metrics()["prompt_tokens_total"], prompts, "a dead client's prompt was begun")
+        for t in threads:
+            t.join()
+        self.assertEqual([text_of(a) for _, a in sorted(answers, key=lambda x: x[0])], alone)
+
+    def test_half_closed_and_pipelined(self):
+        before = self.server.metrics()["requests_cancelled_total"]
+        stream = Stream(self.server.port, TEXT, {"prompt": "x", "max_tokens": 2000, "ignore_eos": True, "stream": True})
+        stream.frame()
+        stream.socket.shutdown(1)
+        self.server.wait_for(lambda m: m["requests_cancelled_total"] == before + 1)
+        stream.close()
+
+    def test_stop_under_load(self):
+        server = Server(harness.SMOL, "--ctx", 512, "--parallel", 2, "--drain", 30)
+        body = {"prompt": "One", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+        expected = text_of(server.post(TEXT, body))
+        streams = [Stream(server.port, TEXT, {**body, "stream": stream}) for stream in (True, True, False, False)]
+        server.wait_for(lambda m: m["answers_running"] == 2)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_line("shutting down", 5)
+        time.sleep(0.1)
+        with self.assertRaises(OSError):
+            server.post(TEXT, body, timeout=5)
+        for s in streams[:2]:
+            self.assertEqual(joined(s.frames()), (expected, "length"))
+        for s in streams[2:]:
+            self.assertEqual(text_of(s.body()), expected)
+        self.assertEqual(server.stop(), 0)
+
+    def test_stop_beyond_patience(self):
+        server = Server(harness.SMOL, "--ctx", 2048, "--drain", 1)
+        stream = Stream(server.port, TEXT, {"prompt": "x", "max_tokens": 2000, "ignore_eos": True, "stream": True})
+        stream.frame()
+        start = time.time()
+        self.assertEqual(server.stop(), 0)
+        self.assertLess(time.time() - start, 10)
+        stream.close()
+
+
+class Pool(ServerTest):
+    """Requests whose positions are more than the pool has."""
+
+    make_tiny = ("llama",)
+    flags = ("--ctx", 256, "--pool-tokens", 256, "--parallel", 6)
+
+    def test_all_finish_as_if_alone(self):
+        bodies = [greedy(100, i, 60) for i in range(6)]
+        alone = [print_of(self.good(TEXT, b)) for b in bodies]
+        before = self.server.metrics()["preemptions_total"]
+        shared = together([functools.partial(self.good, TEXT, b) for b in bodies])
+        for a, b in zip(alone, shared):
+            self.assertEqual(a, print_of(b))
+            self.assertEqual(b.json["usage"]["completion_tokens"], 60)
+        self.assertGreater(self.server.metrics()["preemptions_total"], before)
+
+    def test_a_bad_request_is_its_own(self):
+        """What one request does wrong is not the others' error."""
+        good = greedy(20, 1, 200)
+        alone = print_of(self.good(TEXT, good))
+        bad = [{"stop_token_ids": [2**31 - 1], "min_tokens": 2}, {"stop_token_ids": [320], "min_tokens": 2},
+               {"logit_bias": {"320": 1}}, {"prompt": [320]}, {"prompt": ids(256)}, {"n": 129},
+               {"logit_bias": {str(i): -100 for i in range(320)}}]
+        calls = [functools.partial(self.good, TEXT, good) for _ in range(3)]
+        calls += [functools.partial(self.server.post, TEXT, {**greedy(5, 2, 5), **b}) for b in bad * 3]
+        for answer in together(calls)[:3]:
+            self.assertEqual(print_of(answer), alone)
+
+
+class Windows(Pool):
+    """The same where layers forget."""
+
+    make_tiny = ("gemma3",)
+
+
+class Crowd(ServerTest):
+    make_tiny = ("llama",)
+    flags = ("--ctx", 256, "--parallel", 8, "--max-queue", 2000)
+
+    def test_random_life_leaves_nothing(self):
+        rng = random.Random(7)
+        n = 10_000 if LONG else 2000
+        plans = []
+        for i in range(n):
+            body = greedy(1 + rng.randrange(200), rng.randrange(8), 1 + rng.randrange(12), temperature=1, seed=i)
+            if rng.random() < 0.1:
+                body["n"] = 3
+            if rng.random() < 0.1:
+                body["prompt"] = ids(255 + rng.randrange(3))
+            if rng.random() < 0.05:
+                body.update(rng.choice([{"n": 0}, {"prompt": []}, {"prompt": [400]}, {"stop": ""}]))
+            plans.append((body, rng.random() < 0.5, rng.random() < 0.3 and rng.random() * 0.05))
+        before = self.server.metrics()
+
+        def live(plan):
+            body, stream, dies = plan
+            client = Stream(self.server.port, TEXT, {**body, "stream": stream})
+            if dies is not False:
+                time.sleep(dies)
+                return client.kill() or "killed"
+            status = client.head()
+            if status != 200:
+                self.assertEqual(status, 400, client.body().raw)
+            elif stream:
+                client.frames()
+            else:
+                client.body().json
+            client.close()
+            return status
+
+        said = together([functools.partial(live, p) for p in plans], 32)
+        self.server.settle(30)
+        after = self.server.metrics()
+        delta = {k: after[k] - before[k] for k in after}
+        self.assertEqual(delta["requests_failed_total"], 0)
+        self.assertGreaterEqual(delta["requests_finished_total"], said.count(200))
+        self.assertLessEqual(delta["requests_total"], said.count(200) + said.count("killed"))
+        self.assertGreater(delta["requests_cancelled_total"], 0)
+        self.assertEqual(after["kv_blocks_used"], 0)
+
+    def test_slow_readers_slow_nobody(self):
+        """More of them than answers are computed at once, and each is full."""
+        server = Server(tiny(self.folder.name, "llama"), "--ctx", 256, "--parallel", 2, "--device", "null")
+        body = {**greedy(3, 1, 250, n=128), "stream": True}
+        slow = [Stream(server.port, TEXT, body, receive_buffer=4096) for _ in range(4)]
+        seen = [-1.0]
+
+        def still(m):
+            time.sleep(0.3)
+            seen.append(m["generated_tokens_total"])
+            return seen[-1] == seen[-2] and m["requests_queued"] == 0
+
+        server.wait_for(still, 30)
+        self.assertLess(seen[-1], 4 * 128 * 250, "nobody was slow")
+        start = time.time()
+        self.assertEqual(server.post(TEXT, greedy(5, 3, 20)).json["usage"]["completion_tokens"], 20)
+        self.assertLess(time.time() - start, 2)
+        lengths = [0] * 128  # what one of them gets once it reads is whole
+        for frame in slow[3].frames():
+            for choice in frame["choices"]:
+                lengths[choice["index"]] += len((choice["logprobs"] or {"tokens": []})["tokens"])
+        self.assertEqual(set(lengths), {250})
+        for s in slow[:3]:
+            s.kill()
+        server.settle()
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_thousand_that_wait(self):
+        server = Server(harness.SMOL, "--ctx", 2048, "--parallel", 1)
+        busy = Stream(server.port, TEXT, {"prompt": ids(200), "max_tokens": -1, "ignore_eos": True, "stream": True})
+        busy.frame()
+        before = server.resident_bytes()
+        waiting = [Stream(server.port, TEXT, {"prompt": ids(200, i), "stream": True}) for i in range(1000)]
+        server.wait_for(lambda m: m["requests_queued"] == 1000)
+        self.assertLess(server.resident_bytes() - before, 50 << 20)
+        for s in waiting:
+            s.kill()
+        server.wait_for(lambda m: m["requests_cancelled_total"] == 1000 and m["requests_queued"] == 0)
+        busy.kill()
+        server.settle()
+        self.assertEqual(server.stop(), 0)
+
+    def test_full_queue(self):
+        server = Server(tiny(self.folder.name), "--ctx", 256, "--parallel", 1, "--max-queue", 2)
+        busy = Stream(server.port, TEXT, greedy(3, 1, 240, n=128))
+        server.wait_for(lambda m: m["answers_running"] == 1)
+        others = [Stream(server.port, TEXT, greedy(3, i, 2)) for i in range(8)]
+        server.wait_for(lambda m: m["requests_rejected_total"] == 6)
+        busy.kill()
+        answers = [s.body() for s in others]
+        self.assertEqual(sorted(a.status for a in answers), [200] * 2 + [503] * 6)
+        for a in answers:
+            if a.status == 503:
+                self.assertIn("waiting", a.error)
+        server.settle()
+        self.assertEqual(server.stop(), 0)
+
+
+class SeveralModels(ServerTest):
+    """More models than are loaded at once."""
+
+    make_tiny = ("llama",)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.others = tempfile.TemporaryDirectory()
+        tiny(cls.others.name, "qwen3")
+        tiny(cls.others.name, "gemma3")
+        with open(f"{cls.others.name}/broken.gguf", "wb") as file:
+            file.write(b"GGUF")
+        cls.flags = ("--ctx", 256, "--parallel", 4, "--max-models", 1, "--models", cls.others.name)
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.others.cleanup()
+
+    def states(self):
+        return {m["id"]: m["state"] for m in self.server.ask("GET", "/v1/models").json["data"]}
+
+    def test_models_give_way(self):
+        names = ["tiny-llama", "tiny-qwen3", "tiny-gemma3"]
+        bodies = [greedy(20, 1, 30, model=name) for name in names]
+        alone = [print_of(self.good(TEXT, b)) for b in bodies]
+        self.assertEqual(self.states()["tiny-gemma3"], "loaded")
+        self.assertEqual(self.states()["tiny-llama"], "unloaded")
+        order = [i % 3 for i in range(12)]
+        random.Random(3).shuffle(order)
+        for i, answer in zip(order, together([functools.partial(self.good, TEXT, bodies[i]) for i in order])):
+            self.assertEqual(print_of(answer), alone[i])
+            self.assertEqual(answer.json["model"], names[i])
+        self.assertEqual(list(self.states().values()).count("loaded"), 1)
+
+    def test_unloading_lets_answers_finish(self):
+        body = {"model": "tiny-llama", **greedy(20, 2, 200)}
+        alone = print_of(self.good(TEXT, body))
+        stream = Stream(self.server.port, TEXT, {**body, "n": 16, "stream": True})
+        stream.frame()
+        self.assertEqual(self.server.post("/models/unload", {"model": "tiny-llama"}).status, 200)
+        self.assertEqual(print_of(self.good(TEXT, body)), alone)
+        self.assertEqual({joined(stream.frames(), i)[1] for i in range(1)}, {"length"})
+        self.refused("/models/unload", {"model": "tiny-qwen3"}, has="not loaded")
+
+    def test_a_broken_file_is_an_error(self):
+        answer = self.server.post(TEXT, {"model": "broken", "prompt": [1]})
+        self.assertIn(answer.status, (400, 500))
+        self.assertIn("broken", answer.error)
+        self.assertEqual(self.states()["broken"], "failed")
+        self.good(TEXT, greedy(3, 1, 2))
+        self.refused(TEXT, {"model": "../../etc/passwd", "prompt": [1]}, 404)
+        self.refused("/models/load", {"model": "nobody"}, 404)
+        self.refused("/models/load", {})
+
+
+if __name__ == "__main__":
+    sys.argv = [a for a in sys.argv if a != "--long"]
+    sys.exit(harness.main())
