@@ -133,6 +133,19 @@ class Events {
   bool begun_ = false;
 };
 
+// Chunks that are a piece of text and nothing else, as most are, written without building their JSON: the same bytes in
+// a tenth of the time.
+class TextChunks {
+ public:
+  // head: what every chunk begins with.
+  TextChunks(const Json& head, bool chat, bool include_usage);
+  std::string event(size_t index, std::string_view text) const;
+
+ private:
+  std::string before_, end_;
+  bool chat_;
+};
+
 void add_completions_routes(const ApiContext& api);
 void add_embeddings_routes(const ApiContext& api);
 

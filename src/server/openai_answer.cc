@@ -172,4 +172,27 @@ void Events::fail(const Refusal& refusal) {
   reply_->end();
 }
 
+TextChunks::TextChunks(const Json& head, bool chat, bool include_usage) : chat_(chat) {
+  before_ = "data: " + to_text(head);
+  before_.pop_back();
+  before_ += ",\"choices\":[{";
+  end_ = ",\"logprobs\":null,\"finish_reason\":null}]";
+  end_ += include_usage ? ",\"usage\":null}\n\n" : "}\n\n";
+}
+
+std::string TextChunks::event(size_t index, std::string_view text) const {
+  const bool plain =
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c != '"' && c != '\\' && c < 0x7f; });
+  const std::string quoted = plain ? fmt::format("\"{}\"", text) : to_text(Json(text));
+  std::string out;
+  out.reserve(before_.size() + quoted.size() + end_.size() + 48);
+  out += before_;
+  if (chat_)
+    fmt::format_to(std::back_inserter(out), "\"index\":{},\"delta\":{{\"content\":{}}}", index, quoted);
+  else
+    fmt::format_to(std::back_inserter(out), "\"text\":{},\"index\":{}", quoted, index);
+  out += end_;
+  return out;
+}
+
 }  // namespace argent::server::openai

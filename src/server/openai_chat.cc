@@ -21,7 +21,8 @@ class ChatSink final : public CallSink {
               {"object", streaming_.stream ? "chat.completion.chunk" : "chat.completion"},
               {"created", unix_time()},
               {"model", model.name},
-              {"system_fingerprint", "argent"}} {}
+              {"system_fingerprint", "argent"}},
+        text_chunks_(head_, true, streaming_.include_usage) {}
 
   void prompt(const std::vector<TokenInfo>& tokens) override {
     prompt_log_probs_ = prompt_log_probs(tokens, tokenizer_);
@@ -41,7 +42,11 @@ class ChatSink final : public CallSink {
     if (!begun_[delta.index]) chunk(delta.index, {{"role", "assistant"}, {"content", ""}});
     begun_[delta.index] = true;
     if (!delta.output.reasoning.empty()) answer.n_reasoning = delta.n_tokens;
-    if (!delta.output.empty() || !delta.tokens.empty()) chunk(delta.index, chat_delta(delta.output), &delta.tokens);
+    const OutputDelta& output = delta.output;
+    if (!output.content.empty() && output.reasoning.empty() && output.calls.empty() && delta.tokens.empty())
+      events_.send(text_chunks_.event(delta.index, output.content));
+    else if (!output.empty() || !delta.tokens.empty())
+      chunk(delta.index, chat_delta(delta.output), &delta.tokens);
     if (!delta.finish) return;
     // Held back: the last one has the timings with it, which are known when all is done.
     flush();
@@ -111,6 +116,7 @@ class ChatSink final : public CallSink {
   std::vector<Json> log_prob_lists_;
   Json prompt_log_probs_;
   const Json head_;
+  const TextChunks text_chunks_;
   Json held_;
   bool cancelled_ = false;
 };

@@ -89,7 +89,8 @@ class Answer {
               {"object", "text_completion"},
               {"created", unix_time()},
               {"model", model.name},
-              {"system_fingerprint", "argent"}} {
+              {"system_fingerprint", "argent"}},
+        text_chunks_(head_, false, streaming_.include_usage) {
     for (size_t i = 0; echo_ && i < choices_.size(); ++i) choices_[i].text = echoed(asked.prompts[i / n_]);
   }
 
@@ -128,7 +129,10 @@ class Answer {
     }
     if (delta.finish) choice.finish = only_echo_ ? FinishReason::length : *delta.finish;
     if (!streaming_.stream || error_) return;
-    if (!choice.text.empty() || !choice.columns.empty()) send(chunk(index, choice, false));
+    if (!choice.text.empty() && !log_probs_)
+      send(text_chunks_.event(index, choice.text));
+    else if (!choice.text.empty() || !choice.columns.empty())
+      send(server_event(chunk(index, choice, false)));
     choice.text.clear();
     if (!delta.finish) return;
     flush();
@@ -182,15 +186,14 @@ class Answer {
     if (streaming_.include_usage) json["usage"] = nullptr;
     return json;
   }
-  void send(const Json& json) {
-    std::string event = server_event(json);
+  void send(std::string event) {
     if (opened_)
       events_.send(std::move(event));
     else
       waiting_.push_back(std::move(event));
   }
   void flush() {
-    if (!held_.is_null()) send(held_);
+    if (!held_.is_null()) send(server_event(held_));
     held_ = nullptr;
   }
   void close() {
@@ -225,6 +228,7 @@ class Answer {
   size_t n_open_;  // prompts not over
   std::vector<Choice> choices_;
   const Json head_;
+  const TextChunks text_chunks_;
   Json held_;
   std::vector<std::string> waiting_;
   std::optional<Error> error_;
