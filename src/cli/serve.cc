@@ -88,7 +88,7 @@ Result<server::ServerOptions> Serve::server_options() {
     if (key.empty()) return fail(Code::invalid, "--api-key: an empty key would let everybody in");
   o.allowed_hosts = allowed_hosts;
   o.allowed_origins = allowed_origins;
-  o.handler_threads = 4;
+  o.handler_threads = 16;  // they wait while a model is loaded; the rest of the server must not
   for (const std::string& path : server::page_paths()) o.open_paths.push_back(path);
   o.log = [this](const server::Request& r, int status, uint64_t bytes, std::chrono::nanoseconds time) {
     log_request(r, status, bytes, time);
@@ -173,18 +173,20 @@ Status Serve::run() {
     if (deterministic) log_line("deterministic: the same request gives the same bits alone and among others");
     while (stop_signals == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     log_line("shutting down: requests that run may finish");
+    std::atomic<bool> drained = false;
     std::thread watcher([&] {  // a second signal ends the wait
-      for (uint32_t i = 0; i < drain_seconds * 20 && stop_signals < 2 && !done; ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      while (!drained && stop_signals < 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (!drained) host_models.cancel();
     });
-    done = false;
     http->drain(std::chrono::seconds(drain_seconds));
     host_models.drain(std::chrono::seconds(1));
-    done = true;
+    drained = true;
     watcher.join();
+  } else if (!done) {
+    host_models.cancel();  // stopped while it was loading
   }
   loader.join();
-  return loaded;
+  return loaded || stop_signals == 0 ? loaded : Status();
 }
 
 }  // namespace

@@ -123,6 +123,14 @@ void Service::cancel(RequestId id) {
   changed_.notify_all();
 }
 
+void Service::cancel_all() {
+  {
+    const std::lock_guard lock(mutex_);
+    commands_.push_back({Command::cancel_all, 0, nullptr});
+  }
+  changed_.notify_all();
+}
+
 void Service::pause(RequestId id, bool paused) {
   {
     const std::lock_guard lock(mutex_);
@@ -155,6 +163,11 @@ bool Service::take_commands() {
   for (Command& c : commands) {
     if (c.kind == Command::submit) {
       queue_.push_back(std::move(c.request));
+      continue;
+    }
+    if (c.kind == Command::cancel_all) {
+      for (auto& q : queue_) q->cancelled = true;
+      for (auto& [id, active] : active_) active->cancelled = true;
       continue;
     }
     Active* a = nullptr;

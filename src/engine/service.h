@@ -103,6 +103,7 @@ class Service {
   // n or a parameter out of range; out_of_memory: the queue is full. Otherwise the sink hears of it.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<RequestSink> sink);
   void cancel(RequestId id);              // within a step; done() follows. No effect on one that is over.
+  void cancel_all();                      // the same of every request
   void pause(RequestId id, bool paused);  // by a reader that is slow: nothing is computed for it meanwhile
   // Takes no more requests; true once all are over, or false after the time.
   bool drain(std::chrono::milliseconds patience);
@@ -145,7 +146,7 @@ class Service {
   ChunkPolicy chunks_;
 
   struct Command {
-    enum Kind { submit, cancel, pause, resume } kind;
+    enum Kind { submit, cancel, cancel_all, pause, resume } kind;
     RequestId id;
     std::unique_ptr<Active> request;
   };

@@ -442,7 +442,7 @@ Status create(const ApiContext& api, const Request& request, const std::shared_p
     return {};
   }
   const auto sink = std::make_shared<MessageSink>(reply, *name, m.stream, m.show_thinking, n_prompt);
-  ARGENT_LET(const Running running, start(*api.host, std::move(m.call), sink));
+  ARGENT_LET(const Running running, start(model, std::move(m.call), sink));
   tie(reply, running);
   sink->open();
   return {};

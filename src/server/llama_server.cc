@@ -383,7 +383,7 @@ Status complete(const ApiContext& api, const Request& request, const std::shared
   if (c.prompt.empty() && tokenizer) c.prompt = text_of(*tokenizer, *c.call.ids);
   const uint32_t n_prompt = uint32_t(c.call.ids->size());
   const auto sink = std::make_shared<CompletionSink>(reply, c, model.name, tokenizer, n_prompt);
-  ARGENT_LET(const Running running, start(*api.host, std::move(c.call), sink));
+  ARGENT_LET(const Running running, start(body.model, std::move(c.call), sink));
   tie(reply, running);
   sink->open();
   return {};

@@ -101,7 +101,7 @@ Result<std::shared_ptr<LoadedModel>> Models::open(const std::string& name, const
   ARGENT_TRY(engine->load([&](const Progress& p) {
     const std::lock_guard lock(mutex_);
     slots_[name].entry.progress = p.total ? double(p.done) / double(p.total) : 1;
-    return !stopping_;
+    return !stopping_ && !cancelled_;
   }));
   auto model = std::make_shared<LoadedModel>();
   model->name = name;
@@ -256,6 +256,11 @@ std::vector<std::shared_ptr<LoadedModel>> Models::loaded() {
   for (auto& [name, slot] : slots_)
     if (slot.model) out.push_back(slot.model);
   return out;
+}
+
+void Models::cancel() {
+  cancelled_ = true;
+  for (const auto& model : loaded()) model->service->cancel_all();
 }
 
 bool Models::drain(std::chrono::milliseconds patience) {

@@ -38,6 +38,8 @@ class Models final : public ModelHost {
   // Loads the first model and those to preload. The first one's error ends it.
   Status start();
   bool ready() const { return ready_; }
+  // Ends loading and all requests.
+  void cancel();
   // Waits until no request runs anywhere.
   bool drain(std::chrono::milliseconds patience);
   std::vector<std::shared_ptr<LoadedModel>> loaded();
@@ -64,7 +66,7 @@ class Models final : public ModelHost {
   std::map<std::string, Slot> slots_;
   std::string first_;  // a slot's name
   std::list<std::shared_ptr<LoadedModel>> retired_;
-  std::atomic<bool> ready_ = false;
+  std::atomic<bool> ready_ = false, cancelled_ = false;
   bool stopping_ = false;
   std::mutex loading_;  // one model at a time
   std::thread watcher_;

@@ -359,7 +359,7 @@ Status answer(const ApiContext& api, const Request& request, const std::shared_p
     return answer_nothing(api, asked, reply);
   }
   const auto sink = std::make_shared<LineSink>(reply, asked, model->service->tokenizer());
-  ARGENT_LET(const Running running, start(*api.host, std::move(asked.call), sink));
+  ARGENT_LET(const Running running, start(model, std::move(asked.call), sink));
   tie(reply, running);
   sink->open();
   static_cast<void>(keep(api, asked));  // the answer is under way: a failure here is no error of it

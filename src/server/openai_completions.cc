@@ -351,7 +351,7 @@ void handle(ModelHost& host, const server::Request& request, const std::shared_p
   const auto answer = std::make_shared<Answer>(reply, asked, *model);
   std::vector<Running> running;
   for (size_t i = 0; i < asked.prompts.size(); ++i) {
-    const auto begun = start(host, call_of(asked, asked.prompts[i]), std::make_shared<PromptSink>(answer, i));
+    const auto begun = start(model, call_of(asked, asked.prompts[i]), std::make_shared<PromptSink>(answer, i));
     if (begun) {
       running.push_back(*begun);
       continue;

@@ -332,7 +332,7 @@ void handle(ModelHost& host, const server::Request& request, const std::shared_p
   std::shared_ptr<LoadedModel> model;
   if (const auto refusal = prepare(host, parsed, model)) return refuse(*reply, *refusal);
   auto sink = std::make_shared<ResponseSink>(reply, parsed, *model, response_json(*body, parsed, *model));
-  const auto running = start(host, std::move(parsed.call), std::move(sink));
+  const auto running = start(model, std::move(parsed.call), std::move(sink));
   if (!running) return refuse(*reply, blame(running.error(), *body, "input"));
   tie(reply, *running);
 }

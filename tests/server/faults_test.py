@@ -120,6 +120,18 @@ class Disconnects(ServerTest):
         stream.close()
 
 
+    def test_second_signal_ends_the_wait(self):
+        server = Server(harness.SMOL, "--ctx", 8192, "--drain", 60)
+        stream = Stream(server.port, TEXT, {"prompt": "x", "max_tokens": 8000, "ignore_eos": True, "stream": True})
+        stream.frame()
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_line("shutting down", 5)
+        start = time.time()
+        self.assertEqual(server.stop(), 0)
+        self.assertLess(time.time() - start, 5)
+        stream.close()
+
+
 class Pool(ServerTest):
     """Requests whose positions are more than the pool has."""
 
