@@ -113,6 +113,7 @@ Result<server::ServerOptions> Serve::server_options() {
 
 Status Serve::run() {
   ARGENT_TRY(positionals.settle(model.model, nullptr, nullptr, false));
+  if (model.json) log = "json";
   if (log != "text" && log != "json" && log != "none")
     return fail(Code::invalid, "--log {}: wanted text, json or none", log);
   if (tls_cert.empty() != tls_key.empty()) return fail(Code::invalid, "--tls-cert and --tls-key go together");
