@@ -46,7 +46,7 @@ std::vector<Pick> pick_step(std::span<const Want> wants, const Budget& budget);
 class ChunkPolicy {
  public:
   static constexpr double kSlowdown = 2.5;
-  static constexpr uint32_t kLeast = 4;
+  static constexpr uint32_t kLeast = 6;
 
   // A step that ran: its rows of decodes and of prompts, and its time.
   void observe(uint32_t n_decodes, uint32_t n_prompt, double seconds);
