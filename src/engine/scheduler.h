@@ -42,7 +42,8 @@ std::vector<Pick> pick_step(std::span<const Want> wants, const Budget& budget);
 
 // How many rows of prompts a step with decodes may have, so that those who read an answer hardly notice that somebody
 // else's prompt is read meanwhile: a step takes at most kSlowdown times what it takes without, as far as past steps
-// tell. A prompt then takes up to 1 + 1 / (kSlowdown - 1) times what it takes alone.
+// tell. A prompt then takes 1 + 1 / (kSlowdown - 1) times what it takes alone, and more where rows cost more in small
+// chunks.
 class ChunkPolicy {
  public:
   static constexpr double kSlowdown = 2.5;
