@@ -58,32 +58,6 @@ TEST(Pack, RangesAreIndependent) {
   }
 }
 
-// A panel comes out the same in slices of its columns, on every ISA.
-TEST(Pack, SlicesOfColumnsMakeUpThePanel) {
-  for (const Format format : all_formats())
-    for (const uint32_t n_cols : {768u, 770u, 771u}) {
-      if (n_cols % info(format).block) continue;
-      const uint32_t n_rows = 29;
-      Guarded<uint8_t> rows(n_rows * row_bytes(format, n_cols));
-      random_rows(format, rows.data(), n_rows, n_cols, n_cols, true);
-      const uint64_t panel = panel_bytes(format, n_cols);
-      std::vector<uint8_t> whole(2 * panel, 1);
-      pack_kernels(Isa::baseline).pack(format, rows.data(), n_rows, n_cols, 0, 2, whole.data());
-      for (const Isa isa : supported_isas())
-        for (const uint32_t each : {256u, 512u}) {
-          std::vector<uint8_t> slices;
-          for (uint32_t p = 0; p < 2; ++p)
-            for (uint32_t col = 0; col < n_cols; col += each) {
-              const uint32_t count = std::min(each, n_cols - col);
-              Guarded<uint8_t> slice(panel_bytes(format, count));
-              pack_kernels(isa).pack_columns(format, rows.data(), n_rows, n_cols, p, col, count, slice.data());
-              slices.insert(slices.end(), slice.data(), slice.data() + panel_bytes(format, count));
-            }
-          ASSERT_EQ(slices, whole) << info(format).name << " " << n_cols << " " << int(isa);
-        }
-    }
-}
-
 // Whatever the machine, the same bytes; rows read and panels written end at inaccessible pages.
 TEST(Pack, EveryIsaWritesTheSameBytes) {
   for (const Format format : all_formats())

@@ -318,8 +318,7 @@ SIMD_FN u8* put_floats(Rows at, uint32_t n_cols, const uint32_t* step, u8* out) 
 }
 
 template <Format F>
-void pack_columns(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t panel, uint32_t first_col, uint32_t count,
-                  u8* out) {
+void pack_panel(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t panel, u8* out) {
   alignas(64) static constexpr u8 kZeros[256] = {};
   constexpr uint32_t kBytes = info(F).bytes, kBlock = info(F).block;
   static_assert(kBytes <= sizeof kZeros);
@@ -328,13 +327,13 @@ void pack_columns(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t pan
   uint32_t step[kRows];
   for (uint32_t r = 0; r < kRows; ++r) {
     const uint64_t row = uint64_t(panel) * kRows + r;
-    at.at[r] = row < n_rows ? rows + row * stride + uint64_t(first_col / kBlock) * kBytes : kZeros;
+    at.at[r] = row < n_rows ? rows + row * stride : kZeros;
     step[r] = row < n_rows ? kBytes : 0;
   }
   if constexpr (!quantized(F)) {
-    put_floats<F>(at, count, step, out);
+    put_floats<F>(at, n_cols, step, out);
   } else {
-    for (uint32_t block = 0; block < count / kBlock; ++block) {
+    for (uint32_t block = 0; block < n_cols / kBlock; ++block) {
       out = put_block<F>(at, out);
 #pragma GCC unroll 16
       for (uint32_t r = 0; r < kRows; ++r) at.at[r] += step[r];
@@ -342,12 +341,11 @@ void pack_columns(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t pan
   }
 }
 
-void pack_columns(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t panel,
-                  uint32_t first_col, uint32_t count, uint8_t* out) {
+void pack_panel(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t panel, uint8_t* out) {
   switch (format) {
 #define FORMAT(name, NAME, id, block, bytes) \
   case Format::name:                         \
-    return pack_columns<Format::name>(rows, n_rows, n_cols, panel, first_col, count, out);
+    return pack_panel<Format::name>(rows, n_rows, n_cols, panel, out);
 #define KNOWN(NAME, id, block, bytes)
 #include "quant/formats.def"
 #undef FORMAT
@@ -359,7 +357,7 @@ void pack_panels(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n
                  uint32_t count, uint8_t* out) {
   const uint64_t bytes = panel_bytes(format, n_cols);
   for (uint32_t i = 0; i < count; ++i)
-    pack_columns(format, rows, n_rows, n_cols, first_panel + i, 0, n_cols, out + i * bytes);
+    pack_panel(format, rows, n_rows, n_cols, first_panel + i, out + i * bytes);
 }
 
 // Writes every kLanes-th value of a vector of rows: column k of row `lane`.
@@ -423,6 +421,6 @@ void unpack_row(const PackedMatrix& weights, uint32_t row, float* out) {
 }  // namespace
 
 extern const PackKernels kPackKernels;
-const PackKernels kPackKernels = {pack_panels, pack_columns, unpack_row};
+const PackKernels kPackKernels = {pack_panels, unpack_row};
 
 }  // namespace argent::cpu::ARGENT_ISA

@@ -32,10 +32,6 @@ struct PackKernels {
   // pack disjoint ranges at once.
   void (*pack)(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel,
                uint32_t count, uint8_t* out);
-  // The same of columns [first_col, first_col + count) of one panel, in whole blocks (BF16: first_col is even): their
-  // bytes of the panel, panel_bytes(format, count), which follow those of the columns before.
-  void (*pack_columns)(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t panel,
-                       uint32_t first_col, uint32_t count, uint8_t* out);
   // Row `row` as n_cols floats, as decode_row gives it.
   void (*unpack_row)(const PackedMatrix& weights, uint32_t row, float* out);
 };
