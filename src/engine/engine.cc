@@ -315,18 +315,28 @@ Result<std::vector<Pick>> Engine::pick(std::span<const SequenceId> ids) {
     attach(sequences_[id]);
     wants.push_back(want(sequences_[id]));
   }
-  std::vector<Pick> picks = pick_step(wants, options_.budget);
   const auto preempted = [&](const Pick& pick) { return !sequences_[ids[pick.index]].has_kv; };
   Error refused = fail(Code::internal, "a step without work");
-  std::erase_if(picks, [&](const Pick& pick) {
-    if (preempted(pick)) return true;
-    const Status status = reserve(ids[pick.index], pick.n_tokens);
-    if (!status) refused = status.error();
-    return !status;
-  });
-  std::erase_if(picks, preempted);  // those that had blocks already when a later one took them
-  if (picks.empty()) return refused;
-  return picks;
+  // The scheduler knows nothing of room: when all that it picked are refused (one that aged may take all rows and take
+  // blocks from nobody), the others are asked.
+  for (;;) {
+    std::vector<Pick> picks = pick_step(wants, options_.budget);
+    if (picks.empty()) return refused;
+    for (const Pick& pick : picks) wants[pick.index].missing = 0;
+    std::erase_if(picks, [&](const Pick& pick) {
+      if (preempted(pick)) return true;
+      const Status status = reserve(ids[pick.index], pick.n_tokens);
+      if (!status) refused = status.error();
+      return !status;
+    });
+    std::erase_if(picks, preempted);  // those that had blocks already when a later one took them
+    if (!picks.empty()) return picks;
+    for (size_t i = 0; i < wants.size(); ++i) {
+      if (wants[i].missing == 0) continue;
+      attach(sequences_[ids[i]]);  // a refused one may have preempted it
+      wants[i] = want(sequences_[ids[i]]);
+    }
+  }
 }
 
 // Fills step_. Its spans point into the sequences' tokens and the cache's tables, which stay as they are until the step
