@@ -32,27 +32,42 @@ Result<KvType> kv_type(std::string_view flag, std::string_view value, std::strin
               flag == "--cache-type" ? ", or two of them as K,V" : "");
 }
 
+Status check_weights(const std::string& weights) {
+  if (weights == "auto" || weights == "resident" || weights == "mapped") return {};
+  return fail(Code::invalid, "--weights {}: wanted auto, resident or mapped", weights);
+}
+
 }  // namespace
 
 void ModelOptions::add(CLI::App& app, bool computes) {
   app.add_option("-m,--model", model, "model: a GGUF file, or the name of one in the models folder");
   app.add_option("--device", device, "cpu, reference (slow and plain), null (computes nothing)");
-  app.add_option("--isa", isa, "CPU instruction set: baseline, avx2, avxvnni, avx512 (default: the best of this machine)");
-  app.add_option("-t,--threads", threads, "threads (default: what affinity and cgroup leave)")->check(CLI::Range(1u, 1024u));
-  app.add_option("-c,--ctx", ctx, "context: positions of a sequence (default: the model's, at most 8192)")->check(CLI::Range(1u, 1u << 30));
+  app.add_option("--isa", isa,
+                 "CPU instruction set: baseline, avx2, avxvnni, avx512 (default: the best of this machine)");
+  app.add_option("-t,--threads", threads, "threads (default: what affinity and cgroup leave)")
+      ->check(CLI::Range(1u, 1024u));
+  app.add_option("-c,--ctx", ctx, "context: positions of a sequence (default: the model's, at most 8192)")
+      ->check(CLI::Range(1u, 1u << 30));
   if (computes) {
-    app.add_option("--cache-type", cache_type, "KV cache: f16, bf16, f32 or q8_0, or two of them as K,V")->capture_default_str();
+    app.add_option("--cache-type", cache_type, "KV cache: f16, bf16, f32 or q8_0, or two of them as K,V")
+        ->capture_default_str();
     app.add_option("--cache-type-k", cache_type_k, "K cache alone (also -ctk)");
     app.add_option("--cache-type-v", cache_type_v, "V cache alone (also -ctv)");
   }
-  app.add_option("--weights", weights, "resident: a copy in the device's own layout, the fastest; mapped: where they lie in the file, which "
-                 "loads at once and shares memory with other processes; auto: resident if it fits")->capture_default_str();
+  app.add_option("--weights", weights,
+                 "resident: a copy in the device's own layout, the fastest; mapped: where they lie in the file, which "
+                 "loads at once and shares memory with other processes; auto: resident if it fits")
+      ->capture_default_str();
   app.add_flag("--json", json, "print JSON");
 }
 
 Status ModelOptions::check_names() const {
-  if (weights == "auto" || weights == "resident" || weights == "mapped") return {};
-  return fail(Code::invalid, "--weights {}: wanted auto, resident or mapped", weights);
+  ARGENT_TRY(check_weights(weights));
+  if (device.empty() && isa.empty()) return {};
+  BackendOptions one_thread;
+  one_thread.isa = isa, one_thread.n_threads = 1;
+  ARGENT_LET(const std::unique_ptr<Backend> made, make_backend(device.empty() ? "cpu" : device, one_thread));
+  return {};
 }
 
 Result<EngineOptions> ModelOptions::engine_options() const {
@@ -62,22 +77,30 @@ Result<EngineOptions> ModelOptions::engine_options() const {
   ARGENT_LET(o.backend.n_threads, switch_u32(Switch::threads, 1024));
   if (threads) o.backend.n_threads = threads;
   if (const uint32_t usable = usable_threads(); o.backend.n_threads > usable) {
-    to_stderr("argent: {} threads were asked for, {} can run at once here: {} do\n", o.backend.n_threads, usable, usable);
+    to_stderr("argent: {} threads were asked for, {} can run at once here: {} do\n", o.backend.n_threads, usable,
+              usable);
     o.backend.n_threads = usable;
   }
   ARGENT_LET(o.backend.pin, switch_bool(Switch::pin));
   ARGENT_LET(o.fuse, switch_bool(Switch::fuse));
   ARGENT_LET(o.prefix_cache, switch_bool(Switch::prefix_cache));
   o.n_ctx = ctx;
-  ARGENT_TRY(check_names());
+  ARGENT_TRY(check_weights(weights));
   if (weights != "auto") o.weights = weights == "resident" ? WeightStorage::resident : WeightStorage::mapped;
   const size_t comma = cache_type.find(',');
   ARGENT_LET(o.backend.kv_k, kv_type("--cache-type", cache_type, std::string_view(cache_type).substr(0, comma)));
-  ARGENT_LET(o.backend.kv_v, kv_type("--cache-type", cache_type, comma == std::string::npos ? cache_type : cache_type.substr(comma + 1)));
-  if (!cache_type_k.empty()) { ARGENT_LET(o.backend.kv_k, kv_type("--cache-type-k", cache_type_k, cache_type_k)); }
-  if (!cache_type_v.empty()) { ARGENT_LET(o.backend.kv_v, kv_type("--cache-type-v", cache_type_v, cache_type_v)); }
-  if (activations == "f32") o.backend.activations = ActivationMode::f32;
-  else if (activations != "native") return fail(Code::invalid, "--activations {}: wanted native or f32", activations);
+  ARGENT_LET(o.backend.kv_v, kv_type("--cache-type", cache_type,
+                                     comma == std::string::npos ? cache_type : cache_type.substr(comma + 1)));
+  if (!cache_type_k.empty()) {
+    ARGENT_LET(o.backend.kv_k, kv_type("--cache-type-k", cache_type_k, cache_type_k));
+  }
+  if (!cache_type_v.empty()) {
+    ARGENT_LET(o.backend.kv_v, kv_type("--cache-type-v", cache_type_v, cache_type_v));
+  }
+  if (activations == "f32")
+    o.backend.activations = ActivationMode::f32;
+  else if (activations != "native")
+    return fail(Code::invalid, "--activations {}: wanted native or f32", activations);
   return o;
 }
 
@@ -86,19 +109,24 @@ std::string cache_text(const BackendOptions& o) {
 }
 
 void Positionals::add(CLI::App& app, bool takes_text) {
-  app.add_option(takes_text ? "MODEL TEXT" : "MODEL", words, takes_text ? "[MODEL] TEXT" : "[MODEL]")->type_name("")->expected(0, takes_text ? 2 : 1);
+  app.add_option(takes_text ? "MODEL TEXT" : "MODEL", words, takes_text ? "[MODEL] TEXT" : "[MODEL]")
+      ->type_name("")
+      ->expected(0, takes_text ? 2 : 1);
 }
 
 Status Positionals::settle(std::string& model, std::string* text, bool* has_text, bool text_elsewhere) const {
   const bool named = !model.empty(), wants_text = text && !text_elsewhere;
   const size_t most = (named ? 0 : 1) + (wants_text ? 1 : 0);
   if (words.size() > most)
-    return fail(Code::invalid, "too many arguments: {} given, at most {} wanted here{}", words.size(), most, named ? " beside -m" : "");
+    return fail(Code::invalid, "too many arguments: {} given, at most {} wanted here{}", words.size(), most,
+                named ? " beside -m" : "");
   if (words.size() == 2) {
     model = words[0], *text = words[1], *has_text = true;
   } else if (words.size() == 1) {
-    if (wants_text) *text = words[0], *has_text = true;
-    else model = words[0];
+    if (wants_text)
+      *text = words[0], *has_text = true;
+    else
+      model = words[0];
   }
   return {};
 }
@@ -114,7 +142,9 @@ Result<std::string> Positionals::settle_text(std::string& model, bool from_stdin
 
 void SamplingOptions::add(CLI::App& app) {
   const auto option = [&](const std::string& flag, const std::string& name, const std::string& help) {
-    app.add_option_function<std::string>(flag, [this, name](const std::string& text) { given.emplace_back(name, text); }, help)->group("Sampling");
+    app.add_option_function<std::string>(
+           flag, [this, name](const std::string& text) { given.emplace_back(name, text); }, help)
+        ->group("Sampling");
   };
   option("--temp,--temperature", "temperature", "0 is the likeliest token always");
   option("--top-k", "top_k", "the k likeliest tokens only; 0 = all");
@@ -134,15 +164,18 @@ Result<SampleParams> SamplingOptions::settle(const SampleParams& defaults) const
   return params;
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const std::function<void(EngineOptions&)>& adjust, bool load) {
+Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options,
+                                            const std::function<void(EngineOptions&)>& adjust, bool load) {
   ARGENT_LET(const std::string path, find_model(options.model));
   ARGENT_LET(EngineOptions engine_options, options.engine_options());
   if (adjust) adjust(engine_options);
   ARGENT_LET(std::unique_ptr<Engine> engine, Engine::open(path, engine_options));
   if (!load) return engine;
   if (engine->memory().resident_needed_bytes && engine->memory().fits())
-    to_stderr("argent: weights are used where they lie in the file, which is slower: with a copy of them {} are wanted, {} are free\n",
-              bytes_text(engine->memory().resident_needed_bytes), bytes_text(engine->memory().free_bytes));
+    to_stderr(
+        "argent: weights are used where they lie in the file, which is slower: with a copy of them {} are wanted, {} "
+        "are free\n",
+        bytes_text(engine->memory().resident_needed_bytes), bytes_text(engine->memory().free_bytes));
   const bool show = stderr_is_terminal() && engine->memory().weights_bytes > (512u << 20);
   const Status status = engine->load([&](const Progress& p) {
     if (show) to_stderr("\r{}: {:.1f} of {:.1f} GB", p.what, p.done / 1e9, p.total / 1e9), std::fflush(stderr);
@@ -158,7 +191,8 @@ Status not_the_model(std::string_view option, const std::string& path, const Eng
   return fail(Code::invalid, "{} {}: that is the model; it would be overwritten", option, path);
 }
 
-CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer, std::function<Status()> run) {
+CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer,
+                      std::function<Status()> run) {
   CLI::App* app = root.add_subcommand(name, summary);
   app->footer(footer);
   app->callback([run = std::move(run)] {
@@ -207,7 +241,8 @@ Result<std::string> read_file(const std::string& path) {
 
 Status write_stdout(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    return errno == EPIPE ? Error{Code::io, ""} : fail(Code::io, "cannot write to standard output: {}", std::strerror(errno));
+    return errno == EPIPE ? Error{Code::io, ""}
+                          : fail(Code::io, "cannot write to standard output: {}", std::strerror(errno));
   return {};
 }
 

@@ -17,8 +17,8 @@ namespace argent::cli {
 
 // Options of every command that names a model.
 struct ModelOptions {
-  std::string model;       // -m; empty: the default model
-  std::string device, isa; // empty: the switches
+  std::string model;        // -m; empty: the default model
+  std::string device, isa;  // empty: the switches
   uint32_t threads = 0;
   uint32_t ctx = 0;
   std::string cache_type = "f16", cache_type_k, cache_type_v;  // empty: as cache_type says
@@ -27,7 +27,8 @@ struct ModelOptions {
   bool json = false;
 
   void add(CLI::App& app, bool computes);
-  // For commands that only read the file, which never come to engine_options(). invalid: --weights is none of its names.
+  // For commands that only read the file, which never come to engine_options(): the same errors of --device, --isa and
+  // --weights that the others give.
   Status check_names() const;
   Result<EngineOptions> engine_options() const;
 };
@@ -54,14 +55,16 @@ struct SamplingOptions {
 };
 
 // Opens the model and, when `load`, brings it to the device, with progress on stderr when that is a terminal.
-Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, const std::function<void(EngineOptions&)>& adjust = {}, bool load = true);
+Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options,
+                                            const std::function<void(EngineOptions&)>& adjust = {}, bool load = true);
 
 // invalid: `path`, which an option names as the place to write, is the model or one of its shards.
 Status not_the_model(std::string_view option, const std::string& path, const Engine& engine);
 
 // Adds a command: `run` is called when it was chosen; its error becomes one line on stderr and the exit code. An error
 // without a message has been told already, or has nobody to tell it to.
-CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer, std::function<Status()> run);
+CLI::App* add_command(CLI::App& root, const std::string& name, const std::string& summary, const std::string& footer,
+                      std::function<Status()> run);
 
 // Writes to stderr; that nobody reads it, or that its disk is full, is no error (fmt::print would throw).
 template <class... Args>

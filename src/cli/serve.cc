@@ -101,7 +101,7 @@ Result<server::ServerOptions> Serve::server_options() {
                                              : "server_error";
     Json body;
     if (path.starts_with("/v1/messages"))
-      body = {{"type", "error"}, {"error", {{"type", type}, {"message", message}}}};
+      body = server::anthropic_error(status, message);
     else if (path.starts_with("/api/"))
       body = {{"error", message}};
     else

@@ -315,7 +315,12 @@ void Service::on_prompt_row(Active& a, Answer& answer, const StepOutput& out) {
   if (out.position == 0) a.prompt_probs = {token_info(prompt[0], {})};  // once more, where it was preempted
   if (out.position + 1 < prompt.size()) {
     const int32_t next = prompt[out.position + 1];
-    a.prompt_probs.push_back(token_info(next, sample::log_probs(out.logits, next, *a.request.prompt_log_probs)));
+    std::vector<sample::LogProb> probs = sample::log_probs(out.logits, next, *a.request.prompt_log_probs);
+    if (std::isnan(probs[0].log_prob)) {
+      a.error = fail(Code::internal, "the model's logits are not finite");
+      return;
+    }
+    a.prompt_probs.push_back(token_info(next, std::move(probs)));
     return;
   }
   reopen_.push_back(&a);
@@ -420,7 +425,7 @@ void Service::sweep() {
         if (!answer->over) finish_answer(a, *answer, Finish::cancelled, {});
     bool all = true;
     for (auto& answer : a.answers) {
-      if (answer->over || a.error) close_answer(*answer, true);
+      if (answer->over || a.error) close_answer(*answer, !a.error);  // what failed is not to be found again
       all = all && answer->over;
     }
     if (!all && !a.error) {

@@ -271,21 +271,9 @@ Result<Messages> read_request(const LoadedModel& model, const std::string& name,
   return m;
 }
 
-Json error_json(int status, std::string_view message) {
-  const std::string_view type = status == 401   ? "authentication_error"
-                                : status == 403 ? "permission_error"
-                                : status == 404 ? "not_found_error"
-                                : status == 413 ? "request_too_large"
-                                : status == 429 ? "rate_limit_error"
-                                : status == 503 ? "overloaded_error"
-                                : status >= 500 ? "api_error"
-                                                : "invalid_request_error";
-  return {{"type", "error"}, {"error", {{"type", type}, {"message", message}}}};
-}
-
 void send_error(Reply& reply, const Error& error) {
   const int status = status_of(error);
-  reply.send(status, to_text(error_json(status, error.message)));
+  reply.send(status, to_text(anthropic_error(status, error.message)));
 }
 
 // The cached part of a prompt stands apart.
@@ -367,7 +355,7 @@ class MessageSink final : public CallSink {
         return send_error(*reply_, error);
       }
     }
-    event(error_json(status_of(error), error.message));
+    event(anthropic_error(status_of(error), error.message));
     reply_->end();
   }
 
@@ -449,6 +437,18 @@ Status create(const ApiContext& api, const Request& request, const std::shared_p
 }
 
 }  // namespace
+
+Json anthropic_error(int status, std::string_view message) {
+  const std::string_view type = status == 401                    ? "authentication_error"
+                                : status == 403                  ? "permission_error"
+                                : status == 404                  ? "not_found_error"
+                                : status == 413                  ? "request_too_large"
+                                : status == 429                  ? "rate_limit_error"
+                                : status == 503 || status == 529 ? "overloaded_error"
+                                : status >= 500                  ? "api_error"
+                                                                 : "invalid_request_error";
+  return {{"type", "error"}, {"error", {{"type", type}, {"message", message}}}};
+}
 
 void add_anthropic_routes(const ApiContext& api) {
   for (const bool counting : {false, true})

@@ -163,6 +163,9 @@ std::string server_event(const Json& json, std::string_view event = {});
 // "queue_ms"}
 Json timings(const RequestUsage& usage);
 
+// The body of an error as Anthropic's interface has it.
+Json anthropic_error(int status, std::string_view message);
+
 struct ApiContext {
   ModelHost* host;
   Server* server;

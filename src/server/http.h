@@ -62,6 +62,7 @@ using Handler = std::function<void(Request, std::shared_ptr<Reply>)>;
 
 struct Limits {
   size_t body_bytes = 32u << 20;         // a longer body is a 413
+  size_t all_body_bytes = 256u << 20;    // of all requests' bodies at once, until routes are through with them; 503
   size_t header_bytes = 32u << 10;       // 431
   uint32_t connections = 4096;           // beyond, a connection is answered 503 and closed
   std::chrono::seconds header_time{15};  // to send the head of a request

@@ -371,13 +371,19 @@ class StreamConnection final : public Connection,
     if (!parser.done() && expects && held() == 0) {
       if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return;
     }
+    BodyShare share(core_.body_bytes);
     while (!parser.done()) {
       use(parser.take(input(), held() < ahead_bytes_));
       refusal = parser.refusal();
+      const size_t body_bytes = parser.request().body.size();
+      if (!refusal && share.set(body_bytes) > limits.all_body_bytes && body_bytes != 0)
+        refusal = Refusal{503, "the bodies of all requests take too much memory", {{"Retry-After", "1"}}};
       if (!refusal && parser.done()) break;
       if (!refusal && lost_) co_return;
       if (!refusal && !co_await wait(body_until)) refusal = Refusal{408, "the body took too long", {}};
       if (refusal) {
+        parser.request().body = {};  // the client may take its time to read
+        share.set(0);
         linger_ = kLinger;
         co_return co_await refuse(std::move(*refusal), request.path);
       }
@@ -393,7 +399,7 @@ class StreamConnection final : public Connection,
       request.path = handed.path;  // for errors
     }
     handed.body = std::move(parser.request().body);
-    co_await hand_over(std::move(handed), *match.handler, request.path);
+    co_await hand_over(std::move(handed), std::move(share), *match.handler, request.path);
   }
 
   std::optional<Refusal> check(Request& request, const Target& target, const RequestParser& parser,
@@ -440,7 +446,7 @@ class StreamConnection final : public Connection,
   }
 
   // Lets a worker run the route, and carries what it writes.
-  Task<void> hand_over(Request request, const Handler& handler, std::string_view path) {
+  Task<void> hand_over(Request request, BodyShare share, const Handler& handler, std::string_view path) {
     const auto exchange = std::make_shared<Exchange>(this, core_.options.limits.stream_bytes);
     exchange_ = exchange;
     struct Leave {
@@ -452,10 +458,14 @@ class StreamConnection final : public Connection,
     } leave{*this};
     cut_ = false;
     if (lost_) co_return;
-    core_.workers.push([exchange, request = std::make_shared<Request>(std::move(request)), &handler] {
+    struct Job {
+      BodyShare share;  // given back behind the request
+      Request request;
+    };
+    core_.workers.push([exchange, job = std::make_shared<Job>(std::move(share), std::move(request)), &handler] {
       if (exchange->gone()) return;
       try {
-        handler(std::move(*request), make_reply(exchange));
+        handler(std::move(job->request), make_reply(exchange));
       } catch (...) {
         exchange->dropped();
       }

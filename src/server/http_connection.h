@@ -38,6 +38,22 @@ class Workers {
   std::vector<std::thread> threads_;
 };
 
+// One request's share of the bytes that all requests' bodies take.
+class BodyShare {
+ public:
+  explicit BodyShare(std::atomic<size_t>& sum) : sum_(sum) {}
+  BodyShare(BodyShare&& other) : sum_(other.sum_), bytes_(std::exchange(other.bytes_, 0)) {}
+  ~BodyShare() { sum_ -= bytes_; }
+  size_t set(size_t bytes) {  // returns the new sum
+    const size_t change = bytes - std::exchange(bytes_, bytes);
+    return (sum_ += change);
+  }
+
+ private:
+  std::atomic<size_t>& sum_;
+  size_t bytes_ = 0;
+};
+
 class Connection {
  public:
   virtual ~Connection() = default;
@@ -57,8 +73,9 @@ struct Core {
   bool opened = false, draining = false;
   uint64_t last_id = 0;
   std::unordered_set<Connection*> connections;
-  std::atomic<uint32_t> count{0};  // of connections
-  std::function<void()> closed;    // a connection has ended
+  std::atomic<uint32_t> count{0};     // of connections
+  std::atomic<size_t> body_bytes{0};  // of BodyShares
+  std::function<void()> closed;       // a connection has ended
   Workers workers;
 };
 

@@ -120,6 +120,24 @@ class Messages(Case):
         self.refuses("/v1/messages", b"[]", "no JSON object")
         self.refuses("/v1/messages/count_tokens", {"model": MODEL, "messages": HELLO, "max_tokens": 1}, "max_tokens")
 
+    def test_errors_before_the_route(self):
+        for method, path, header, status, kind in [
+                ("POST", "/v1/messages", "Transfer-Encoding: gzip", 501, "api_error"),
+                ("POST", "/v1/messages", "Content-Length: 1000000000", 413, "request_too_large"),
+                ("GET", "/v1/messages", "Accept: */*", 405, "invalid_request_error"),
+                ("POST", "/v1/messages/none", "Content-Length: 0", 404, "not_found_error"),
+                ("POST", "/v1/messages", "Host: evil.example", 400, "invalid_request_error")]:
+            with self.subTest(header, path=path):
+                connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+                connection.putrequest(method, path)
+                connection.putheader(*header.split(": "))
+                connection.endheaders()
+                answer = connection.getresponse()
+                body = json.loads(answer.read())
+                connection.close()
+                self.assertEqual((answer.status, body["type"], body["error"]["type"]), (status, "error", kind))
+                self.assertEqual(set(body), {"type", "error"})
+
     def test_gone_client(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         body = {"prompt": "Once", "n_predict": -1, "ignore_eos": True, "stream": True}

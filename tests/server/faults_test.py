@@ -12,8 +12,9 @@ import tempfile
 import threading
 import time
 
+import gguf
 import harness_server as harness
-from harness_server import CHAT, TEXT, Server, ServerTest, Stream, joined, text_of, tiny, together
+from harness_server import CHAT, EMBED, TEXT, Server, ServerTest, Stream, joined, text_of, tiny, together
 
 LONG = "--long" in sys.argv
 STEP = 1.0  # seconds within which a step on any machine ends
@@ -165,6 +166,110 @@ class Windows(Pool):
     """The same where layers forget."""
 
     make_tiny = ("gemma3",)
+
+
+class NotFinite(ServerTest):
+    """A model in which one token's embedding is NaN: who meets it fails, and nobody else notices. The pool is so small
+    that the blocks it leaves NaNs in are the next requests'."""
+
+    arch = ("llama",)
+    flags = ("--ctx", 256, "--pool-tokens", 512, "--parallel", 6)
+    BAD = 310  # no prompt of ids() has it
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        model = tiny(cls.folder.name, *cls.arch, "--untied", "--quant", "F32")
+        (table,) = [t for t in gguf.GGUFReader(model).tensors if t.name == "token_embd.weight"]
+        row = int(table.n_bytes) // 320
+        with open(model, "r+b") as file:
+            file.seek(int(table.data_offset) + cls.BAD * row)
+            file.write(b"\xff" * row)
+        cls.server = Server(model, *cls.flags)
+
+    def goods(self):
+        """Requests that never draw it, with and without rules, log-probabilities and several answers."""
+        never = {"logit_bias": {str(self.BAD): -100}}
+        drawn = dict(temperature=1, top_p=0.9, presence_penalty=0.5, **never)
+        return [greedy(100, 1, 40, **never), greedy(5, 2, 40, seed=4, n=3, **drawn), greedy(37, 3, 40, seed=5, **drawn),
+                greedy(3, 4, 2, echo=True, **{**never, "logprobs": 3})]
+
+    def bads(self):
+        """It is the prompt, ends one, begins one, lies deep in one that others share, or is drawn: what the error says
+        is all that comes, or all that follows a token."""
+        within = ids(60, 1) + [self.BAD] + ids(100, 1)[60:]
+        for prompt in ([self.BAD], ids(20, 1) + [self.BAD], [self.BAD] + ids(30, 1), within):
+            for more in ({}, {"temperature": 0}, {"logprobs": 5}, {"n": 3, "top_k": 5}, {"logit_bias": {"3": 2}},
+                         {"echo": True, "logprobs": 2, "max_tokens": 1}):
+                yield {"prompt": prompt, "max_tokens": 20, **more}, 0
+        for more in ({}, {"logprobs": 2}, {"temperature": 0}):
+            yield {"prompt": ids(100, 1), "max_tokens": 20, "logit_bias": {str(self.BAD): 100}, **more}, 1
+
+    def fails(self, body):
+        answer = self.server.post(TEXT, body)
+        self.assertEqual(answer.status, 500, f"{str(body)[-200:]} -> {answer.raw[:300]!r}")
+        self.assertEqual(answer.json["error"]["type"], "server_error")
+        self.assertIn("not finite", answer.error)
+
+    def fails_streaming(self, body, n_tokens):
+        stream = self.server.stream(TEXT, body)
+        if stream.head() != 200:
+            answer = stream.body()
+            self.assertEqual(answer.status, 500, answer.raw)
+            self.assertIn("not finite", answer.error)
+            self.assertTrue(n_tokens == 0 or "logprobs" not in body, "the token was lost")
+            return stream.close()
+        frames = []
+        while (frame := stream.frame()) is not None:
+            frames.append(frame)
+        stream.close()
+        self.assertEqual([f for f in frames if f == "[DONE]"], frames[len(frames) - frames.count("[DONE]"):])
+        frames = [f for f in frames if f != "[DONE]"]
+        self.assertIn("not finite", frames[-1]["error"]["message"], str(body)[-200:])
+        choices = [c for f in frames[:-1] for c in f["choices"]]
+        self.assertEqual([c["finish_reason"] for c in choices], [None] * len(choices))
+        if "logprobs" in body:
+            self.assertEqual(len([t for c in choices for t in c["logprobs"]["tokens"]]), n_tokens)
+
+    def test_fails_alone(self):
+        goods = self.goods()
+        alone = [print_of(self.good(TEXT, b)) for b in goods]
+        failed = self.server.metrics()["requests_failed_total"]
+        calls = []
+        for i, (body, n_tokens) in enumerate(self.bads()):
+            calls.append(functools.partial(self.fails, body))
+            calls.append(functools.partial(self.good, TEXT, goods[i % len(goods)]))
+            calls.append(functools.partial(self.fails_streaming, body, n_tokens))
+        for i, answer in enumerate(together(calls)[1::3]):
+            self.assertEqual(print_of(answer), alone[i % len(goods)], f"beside others, {goods[i % len(goods)]}")
+        self.assertEqual(self.server.metrics()["requests_failed_total"] - failed, len(calls) // 3 * 2)
+        for body, before in zip(goods, alone):
+            self.assertEqual(print_of(self.good(TEXT, body)), before, f"behind others, {body}")
+
+    def test_blocks_that_held_it(self):
+        """All of the pool, then requests whose rows fill those blocks one by one."""
+        goods = self.goods()
+        alone = [print_of(self.good(TEXT, b)) for b in goods]
+        for size in (255, 17, 100):
+            filled = [[self.BAD, i] + ids(size - 2, i) for i in range(6)]
+            together([functools.partial(self.fails, {"prompt": prompt, "max_tokens": 1}) for prompt in filled])
+            answers = together([functools.partial(self.good, TEXT, {**b, "cache_prompt": False}) for b in goods])
+            self.assertEqual([print_of(a) for a in answers], alone)
+
+    def test_embeddings(self):
+        good = {"input": ids(40, 1)}
+        vector = self.good(EMBED, good).json["data"]
+        for prompt in ([self.BAD], ids(40, 1) + [self.BAD], [self.BAD] + ids(40, 1)):
+            self.refused(EMBED, {"input": prompt}, 500, has="not finite")
+            self.assertEqual(self.good(EMBED, good).json["data"], vector)
+
+
+class NotFiniteWindows(NotFinite):
+    arch = ("gemma3",)
+
+
+class NotFiniteQ8(NotFinite):
+    flags = (*NotFinite.flags, "--cache-type", "q8_0")
 
 
 class Crowd(ServerTest):

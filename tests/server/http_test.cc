@@ -1,6 +1,8 @@
 // The server through real sockets: requests, answers, limits, checks.
 #include "server/http.h"
 
+#include <future>
+
 #include "fixture.h"
 
 namespace argent::server {
@@ -195,6 +197,60 @@ TEST_F(Http, LimitsAreAnswered) {
   EXPECT_EQ(c.answer().status, 413);
   sender.join();
   EXPECT_TRUE(c.ended());
+}
+
+TEST_F(Http, BodiesOfAllRequestsHaveABound) {
+  options.limits.all_body_bytes = 10000;
+  options.error = [](int status, std::string_view message, std::string_view path) {
+    return std::pair(fmt::format("{} {} {}", status, message, path), std::string("text/plain"));
+  };
+  std::promise<void> release;
+  open = false;
+  start();
+  server->route("POST", "/hold", [&, released = release.get_future().share()](Request, std::shared_ptr<Reply> reply) {
+    released.wait();
+    reply->send(200, "held", "text/plain");
+  });
+  server->open();
+  const auto post = [](std::string_view path, size_t announced, size_t sent) {
+    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", path, announced,
+                       std::string(sent, 'a'));
+  };
+  const auto refused = [&](const std::string& text) {
+    Client c = client();
+    c.send(text);
+    const auto answer = c.answer();
+    EXPECT_EQ(answer.body, "503 the bodies of all requests take too much memory /echo");
+    EXPECT_EQ(answer.header("Retry-After"), "1");
+    EXPECT_TRUE(c.ended());
+    return answer.status == 503;
+  };
+  const auto echoes = [&](size_t bytes) {
+    Client c = client();
+    c.send(post("/echo", bytes, bytes));
+    const auto answer = c.answer();
+    return answer.status == 200 && answer.body.size() == bytes;
+  };
+  EXPECT_TRUE(echoes(10000));
+  EXPECT_TRUE(refused(post("/echo", 10001, 10001)));
+  EXPECT_TRUE(refused("POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2711\r\n" +
+                      std::string(10001, 'a') + "\r\n0\r\n\r\n"));
+  for (int round = 0; round < 20; ++round) EXPECT_TRUE(eventually([&] { return echoes(10000); }));  // nothing is left
+
+  // A body that is not yet whole, and one that its route still holds: what is announced takes nothing.
+  Client part = client(), held = client(), announced = client();
+  part.send(post("/echo", 6000, 5000));
+  held.send(post("/hold", 3000, 3000));
+  announced.send(post("/echo", 9000, 0));
+  EXPECT_TRUE(eventually([&] { return !echoes(2001); }));
+  EXPECT_TRUE(refused(post("/echo", 2001, 2001)));
+  EXPECT_TRUE(eventually([&] { return echoes(2000); }));
+  EXPECT_EQ(client().get("/hello").status, 200);
+  part.close();
+  EXPECT_TRUE(eventually([&] { return echoes(7000); }));
+  release.set_value();
+  EXPECT_EQ(held.answer().body, "held");
+  EXPECT_TRUE(eventually([&] { return echoes(10000); }));
 }
 
 TEST_F(Http, TimesAreAnswered) {
