@@ -60,7 +60,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9, help="default 9")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of text")
     args = parser.parse_args()
-    file = os.open(args.model, os.O_RDONLY)
+    path = args.model
+    if not os.path.exists(path):  # as argent finds it
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        path = os.path.join(os.environ.get("ARGENT_MODELS") or os.path.join(cache, "argent/models"), path)
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        sys.exit(f"load.py: {path}: {error.strerror}")
     size = os.fstat(file).st_size
     reads, loads = [], []
     room = size + size // 16 + (256 << 20)  # what argent takes: the model, and what it computes with
