@@ -50,7 +50,10 @@ def fill(file: int, size: int, read: bool) -> float:
 
 def load(argent: str, model: str) -> float:
     command = [argent, "bench", model, "-t", "2", "-p", "0", "-n", "1", "-r", "1", "-o", "json"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)[0]["load_seconds"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"load.py: {argent} bench ended with {done.returncode}: {done.stderr.strip()}")
+    return json.loads(done.stdout)[0]["load_seconds"]
 
 
 def main() -> int:
@@ -60,14 +63,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9, help="default 9")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of text")
     args = parser.parse_args()
+    if args.rounds < 1:
+        parser.error(f"--rounds {args.rounds}: wanted at least 1")
+    if not os.access(args.argent, os.X_OK):
+        parser.error(f"{args.argent}: no program")
     path = args.model
     if not os.path.exists(path):  # as argent finds it
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         path = os.path.join(os.environ.get("ARGENT_MODELS") or os.path.join(cache, "argent/models"), path)
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        sys.exit(f"load.py: {path}: {error.strerror}")
+    load(args.argent, args.model)  # what argent refuses ends here, with its reason
+    file = os.open(path, os.O_RDONLY)
     size = os.fstat(file).st_size
     reads, loads = [], []
     room = size + size // 16 + (256 << 20)  # what argent takes: the model, and what it computes with

@@ -68,7 +68,7 @@ Status pack_weights(std::vector<PackJob> jobs, uint8_t* out, uint64_t total, con
         if (begin < end) read_ahead(begin, std::min<uint64_t>(2 * kAheadBytes, uint64_t(end - begin)));
       }
       // The file is read in order to L2 and packed from there. Plain stores: the system has just cleared the fresh
-      // huge pages, so their lines are in L2 and L3. Stores past the caches took 1.1 to 2.5 times as long with 4.7 GB.
+      // huge pages, so their lines are in L2 and L3. Stores past the caches took 1.1 to 2.9 times as long with 4.7 GB.
       for (uint32_t done_panels = 0; done_panels < chunk.count;) {
         const uint32_t first = chunk.first_panel + done_panels;
         const uint32_t n = std::min(chunk.count - done_panels, panels_of(m, kPieceBytes));
