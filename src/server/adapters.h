@@ -3,7 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <span>
+#include <utility>
 
 #include "server/api.h"
 #include "server/fields.h"
@@ -30,6 +32,24 @@ struct NeutralField {
   double value;
 };
 void read_neutral(Fields& fields, std::span<const NeutralField> neutral);
+
+// The first word of an answer, which both the thread that took the request and the model's may have to say: a stream's
+// head, or an error's status.
+class Opening {
+ public:
+  // Runs `say` unless something was said; whether it did. Others wait until it has been said.
+  template <class Say>
+  bool operator()(Say&& say) {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(said_, true)) return false;
+    say();
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool said_ = false;
+};
 
 // One answer as the sum of its deltas. Tool calls are complete.
 struct WholeAnswer {

@@ -296,12 +296,13 @@ class MessageSink final : public CallSink {
 
   // Begins a stream. By whom it is first needed: the thread that took the request, or the model's.
   void open() {
-    const std::lock_guard lock(mutex_);
-    if (!stream_ || std::exchange(opened_, true)) return;
-    reply_->begin(200, "text/event-stream");
-    RequestUsage usage;
-    usage.n_prompt = n_prompt_;
-    event({{"type", "message_start"}, {"message", message(Json(nullptr), usage)}});
+    if (!stream_) return;
+    opening_([&] {
+      reply_->begin(200, "text/event-stream");
+      RequestUsage usage;
+      usage.n_prompt = n_prompt_;
+      event({{"type", "message_start"}, {"message", message(Json(nullptr), usage)}});
+    });
   }
 
   void delta(CallDelta d) override {
@@ -348,13 +349,7 @@ class MessageSink final : public CallSink {
   }
 
   void failed(const Error& error) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!opened_) {
-        opened_ = true;
-        return send_error(*reply_, error);
-      }
-    }
+    if (opening_([&] { send_error(*reply_, error); })) return;
     event(anthropic_error(status_of(error), error.message));
     reply_->end();
   }
@@ -400,8 +395,7 @@ class MessageSink final : public CallSink {
   const std::string model_, id_ = random_id("msg_");
   const bool stream_, show_thinking_;
   const uint32_t n_prompt_;
-  std::mutex mutex_;
-  bool opened_ = false;
+  Opening opening_;
 
   // Of the model's thread only.
   Json blocks_ = Json::array();

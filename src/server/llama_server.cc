@@ -262,8 +262,7 @@ class CompletionSink final : public CallSink {
         n_prompt_(n_prompt) {}
 
   void open() {
-    const std::lock_guard lock(mutex_);
-    if (stream_ && !std::exchange(opened_, true)) reply_->begin(200, "text/event-stream");
+    if (stream_) opening_([&] { reply_->begin(200, "text/event-stream"); });
   }
 
   void delta(CallDelta d) override {
@@ -310,13 +309,7 @@ class CompletionSink final : public CallSink {
   }
 
   void failed(const Error& error) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!opened_) {
-        opened_ = true;
-        return send_error(*reply_, error);
-      }
-    }
+    if (opening_([&] { send_error(*reply_, error); })) return;
     reply_->write(
         server_event({{"error", {{"code", status_of(error)}, {"message", error.message}, {"type", "server_error"}}}}));
     reply_->end();
@@ -342,8 +335,7 @@ class CompletionSink final : public CallSink {
   const bool stream_, return_tokens_, probabilities_;
   const Tokenizer* tokenizer_;  // of the model, which lives while the call does
   const uint32_t n_prompt_;
-  std::mutex mutex_;
-  bool opened_ = false;
+  Opening opening_;
   bool new_line_ = false;
   WholeAnswer whole_;
 };

@@ -221,8 +221,7 @@ class LineSink final : public CallSink {
         tokenizer_(tokenizer) {}
 
   void open() {
-    const std::lock_guard lock(mutex_);
-    if (stream_ && !std::exchange(opened_, true)) reply_->begin(200, "application/x-ndjson");
+    if (stream_) opening_([&] { reply_->begin(200, "application/x-ndjson"); });
   }
 
   void delta(CallDelta d) override {
@@ -257,13 +256,7 @@ class LineSink final : public CallSink {
   }
 
   void failed(const Error& error) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!opened_) {
-        opened_ = true;
-        return send_error(*reply_, error);
-      }
-    }
+    if (opening_([&] { send_error(*reply_, error); })) return;
     reply_->write(to_text({{"error", error.message}}) + "\n");
     reply_->end();
   }
@@ -310,8 +303,7 @@ class LineSink final : public CallSink {
   const bool chat_, stream_;
   const int64_t load_nanoseconds_;
   const Tokenizer* tokenizer_;  // of the model, which lives while the call does
-  std::mutex mutex_;
-  bool opened_ = false;
+  Opening opening_;
   WholeAnswer whole_;
   size_t n_given_ = 0;
 };
