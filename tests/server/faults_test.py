@@ -168,9 +168,9 @@ class Windows(Pool):
     make_tiny = ("gemma3",)
 
 
-class NotFinite(ServerTest):
-    """A model in which one token's embedding is NaN: who meets it fails, and nobody else notices. The pool is so small
-    that the blocks it leaves NaNs in are the next requests'."""
+class NotFiniteModel(ServerTest):
+    """A model in which one token's embedding is NaN. The pool is so small that the blocks it leaves NaNs in are the next
+    requests'."""
 
     arch = ("llama",)
     flags = ("--ctx", 256, "--pool-tokens", 512, "--parallel", 6)
@@ -186,6 +186,16 @@ class NotFinite(ServerTest):
             file.seek(int(table.data_offset) + cls.BAD * row)
             file.write(b"\xff" * row)
         cls.server = Server(model, *cls.flags)
+
+    def fails(self, body):
+        answer = self.server.post(TEXT, body)
+        self.assertEqual(answer.status, 500, f"{str(body)[-200:]} -> {answer.raw[:300]!r}")
+        self.assertEqual(answer.json["error"]["type"], "server_error")
+        self.assertIn("not finite", answer.error)
+
+
+class NotFinite(NotFiniteModel):
+    """Who meets it fails, and nobody else notices."""
 
     def goods(self):
         """Requests that never draw it, with and without rules, log-probabilities and several answers."""
@@ -204,12 +214,6 @@ class NotFinite(ServerTest):
                 yield {"prompt": prompt, "max_tokens": 20, **more}, 0
         for more in ({}, {"logprobs": 2}, {"temperature": 0}):
             yield {"prompt": ids(100, 1), "max_tokens": 20, "logit_bias": {str(self.BAD): 100}, **more}, 1
-
-    def fails(self, body):
-        answer = self.server.post(TEXT, body)
-        self.assertEqual(answer.status, 500, f"{str(body)[-200:]} -> {answer.raw[:300]!r}")
-        self.assertEqual(answer.json["error"]["type"], "server_error")
-        self.assertIn("not finite", answer.error)
 
     def fails_streaming(self, body, n_tokens):
         stream = self.server.stream(TEXT, body)
@@ -263,6 +267,30 @@ class NotFinite(ServerTest):
             self.refused(EMBED, {"input": prompt}, 500, has="not finite")
             self.assertEqual(self.good(EMBED, good).json["data"], vector)
 
+
+    def test_what_failed_is_not_found_again(self):
+        """Not even the rows before it: they were computed beside what can not be trusted."""
+        for i, (route, body) in enumerate(((TEXT, {"max_tokens": 1}), (TEXT, {"max_tokens": 1, "echo": True, "logprobs": 1}),
+                                           (EMBED, {}))):
+            head = ids(64, 20 + i)
+            bad = {"input" if route == EMBED else "prompt": head + [self.BAD], **body}
+            self.refused(route, bad, 500, has="not finite")
+            good = {"prompt": head, "max_tokens": 1, "logit_bias": {"3": 100}}
+            first, again = (self.good(TEXT, good).json["usage"]["prompt_tokens_details"] for _ in range(2))
+            self.assertEqual(first["cached_tokens"], 0)
+            self.assertGreater(again["cached_tokens"], 0)
+
+
+class NotFiniteForgotten(NotFiniteModel):
+    """All layers forget it: what it left of a prompt's rows is still an error for who asks for those rows."""
+
+    arch = ("gemma3", "--layers", "2")
+
+    def test_rows_of_a_prompt(self):
+        body = {"prompt": [self.BAD] + ids(99, 1), "max_tokens": 1, "temperature": 0, "logprobs": 2}
+        plain = print_of(self.good(TEXT, body))
+        self.fails({**body, "echo": True})
+        self.assertEqual(print_of(self.good(TEXT, body)), plain)
 
 class NotFiniteWindows(NotFinite):
     arch = ("gemma3",)
