@@ -50,39 +50,41 @@ struct alignas(64) Lanes {
   KERNEL_FN const u32& operator[](uint32_t r) const { return of[r]; }
 };
 
+// The current block of each row.
 struct Rows {
-  const u8* at[kRows];  // the current block of each row
+  const u8* first;
+  uint64_t stride;  // from a row to the next
 
+  KERNEL_FN const u8* at(uint32_t r) const { return first + r * stride; }
+  // Calls store(word, row, vector) with words 0 to 3 from byte `offset` on, for kLanes rows at once.
+  template <class Store>
+  KERNEL_FN void four_words(uint32_t offset, Store store) const {
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < kRows; r += kLanes) {
+      I32 four[4];
+      transpose_words(at(r) + offset, stride, four);
+#pragma GCC unroll 4
+      for (uint32_t k = 0; k < 4; ++k) store(k, r, four[k]);
+    }
+  }
   // N words of each row, N a multiple of 4: w[i] has word i.
   template <uint32_t N>
   KERNEL_FN void words(uint32_t offset, Lanes (&w)[N]) const {
     static_assert(N % 4 == 0);
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < N; i += 4)
-#pragma GCC unroll 4
-      for (uint32_t r = 0; r < kRows; r += kLanes) {
-        I32 four[4];
-        transpose_words(at + r, offset + 4 * i, four);
-#pragma GCC unroll 4
-        for (uint32_t k = 0; k < 4; ++k) store_i32(w[i + k].of + r, four[k]);
-      }
-  }
-  KERNEL_FN void word(uint32_t offset, Lanes& w) const {
-#pragma GCC unroll 16
-    for (uint32_t r = 0; r < kRows; ++r) w[r] = u32(load_dword(at[r] + offset));
+      four_words(offset + 4 * i, [&](uint32_t k, uint32_t r, I32 x) SIMD_LAMBDA { store_i32(w[i + k].of + r, x); });
   }
 };
 
 SIMD_FN u8* put_words(const Rows& rows, uint32_t offset, u8* out) {
-  Lanes w[4];
-  rows.words(offset, w);
-  __builtin_memcpy(out, w, sizeof w);
-  return out + sizeof w;
+  rows.four_words(offset, [&](uint32_t k, uint32_t r, I32 x) SIMD_LAMBDA { store_i32(out + 64 * k + 4 * r, x); });
+  return out + 256;
 }
 
 SIMD_FN u8* put_halves(const Rows& rows, uint32_t offset, u8* out) {
 #pragma GCC unroll 16
-  for (uint32_t r = 0; r < kRows; ++r) __builtin_memcpy(out + 2 * r, rows.at[r] + offset, 2);
+  for (uint32_t r = 0; r < kRows; ++r) __builtin_memcpy(out + 2 * r, rows.at(r) + offset, 2);
   return out + 2 * kRows;
 }
 
@@ -135,14 +137,29 @@ SIMD_FN void put_scales(const Lanes& four, u8* out, uint32_t stride) {
   }
 }
 
+// Swaps bits p and q of the number of each bit of a word, p < q: `ones` has the bits whose p is 1 and whose q is 0.
+SIMD_FN u32 swap_bits(u32 x, uint32_t p, uint32_t q, u32 ones) {
+  const uint32_t distance = (1u << q) - (1u << p);
+  const u32 differ = (x ^ x >> distance) & ones;
+  return x ^ differ ^ differ << distance;
+}
+
+// The plane `bits` of Q5_0 and Q5_1: bit 4i + j of qh is column 4i + j, in the plane bit i of byte j.
+SIMD_FN u32 bits_of_columns(u32 qh) {
+  u32 x = swap_bits(qh, 0, 2, 0x0a0a0a0a);
+  x = swap_bits(x, 1, 3, 0x00cc00cc);
+  x = swap_bits(x, 2, 4, 0x0000f0f0);
+  return swap_bits(x, 3, 4, 0x0000ff00);
+}
+
 template <class B>
 SIMD_FN u8* put_q5(const Rows& rows, u8* out) {
-  Lanes qh, codes[8];
-  rows.word(offsetof(B, qh), qh);
-#pragma GCC unroll 8
-  for (uint32_t i = 0; i < 8; ++i)
-    for (uint32_t r = 0; r < kRows; ++r) codes[i][r] = qk_spread(qh[r] >> 4 * i);
-  return put_bits(codes, 0, put_words(rows, offsetof(B, qs), out));
+  Lanes w[4];
+  rows.words(offsetof(B, qh), w);
+  out = put_words(rows, offsetof(B, qs), out);
+  for (uint32_t r = 0; r < kRows; ++r) w[0][r] = bits_of_columns(w[0][r]);
+  __builtin_memcpy(out, w, 64);
+  return out + 64;
 }
 
 // What Q4_K and Q5_K begin with: d, dmin, 6-bit scales and mins.
@@ -178,15 +195,15 @@ SIMD_FN u8* put_block(const Rows& rows, u8* out) {
   } else if constexpr (F == Format::mxfp4) {
     out = put_words(rows, offsetof(block_mxfp4, qs), out);
 #pragma GCC unroll 16
-    for (uint32_t r = 0; r < kRows; ++r) out[r] = rows.at[r][offsetof(block_mxfp4, e)];
+    for (uint32_t r = 0; r < kRows; ++r) out[r] = rows.at(r)[offsetof(block_mxfp4, e)];
     return out + kRows;
   } else if constexpr (F == Format::q8_0) {
-    rows.words(offsetof(block_q8_0, qs), lo);
-#pragma GCC unroll 8
-    for (uint32_t i = 0; i < 8; ++i)
-      for (uint32_t r = 0; r < kRows; ++r) lo[i][r] ^= 0x80808080;
-    __builtin_memcpy(out, lo, sizeof lo);
-    return put_halves(rows, offsetof(block_q8_0, d), out + sizeof lo);
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < 8; i += 4)
+      rows.four_words(offsetof(block_q8_0, qs) + 4 * i, [&](uint32_t k, uint32_t r, I32 x) SIMD_LAMBDA {
+        store_i32(out + 64 * (i + k) + 4 * r, x ^ set_i32(0x80808080));
+      });
+    return put_halves(rows, offsetof(block_q8_0, d), out + 512);
   } else if constexpr (F == Format::q4_k) {
     out = put_k_header(rows, out);
     for (uint32_t c = 0; c < 4; ++c) {
@@ -233,13 +250,12 @@ SIMD_FN u8* put_block(const Rows& rows, u8* out) {
     }
     return out;
   } else if constexpr (F == Format::q3_k) {
-    Lanes s0, s1, s2, four;
+    Lanes w[4], four;  // scales from word 1 on
     out = put_halves(rows, offsetof(block_q3_k, d), out);
-    rows.word(offsetof(block_q3_k, scales), s0), rows.word(offsetof(block_q3_k, scales) + 4, s1);
-    rows.word(offsetof(block_q3_k, scales) + 8, s2);
+    rows.words(offsetof(block_q3_k, scales) - 4, w);
 #pragma GCC unroll 4
     for (uint32_t g = 0; g < 4; ++g, out += 64) {
-      for (uint32_t r = 0; r < kRows; ++r) four[r] = qk_subtract(q3_k_scales4(s0[r], s1[r], s2[r], g), 32);
+      for (uint32_t r = 0; r < kRows; ++r) four[r] = qk_subtract(q3_k_scales4(w[1][r], w[2][r], w[3][r], g), 32);
       put_scales(four, out, 16);
     }
     rows.words(offsetof(block_q3_k, hmask), hi);
@@ -288,56 +304,63 @@ SIMD_FN u8* put_block(const Rows& rows, u8* out) {
   }
 }
 
-// Columns of one panel of floats: whole vectors of words, then column by column.
+// Whole vectors of words of floats: kFloatColumns<F> columns.
 template <Format F>
-SIMD_FN u8* put_floats(Rows at, uint32_t n_cols, const uint32_t* step, u8* out) {
-  constexpr uint32_t kColumns = 16 / info(F).bytes;  // in four words
-  uint32_t col = 0;
-  for (; col + kColumns <= n_cols; col += kColumns) {
-    Lanes w[4];
-    at.words(0, w);
-    if constexpr (F != Format::f16) {
-      __builtin_memcpy(out, w, sizeof w);
-      out += sizeof w;
-    } else {
+constexpr uint32_t kFloatColumns = 16 / info(F).bytes;
+
+template <Format F>
+SIMD_FN u8* put_floats(const Rows& rows, u8* out) {
+  if constexpr (F != Format::f16) return put_words(rows, 0, out);
+  Lanes w[4];
+  rows.words(0, w);
 #pragma GCC unroll 4
-      for (uint32_t i = 0; i < 4; ++i) out = put_halves(w[i], 1, put_halves(w[i], 0, out));
+  for (uint32_t i = 0; i < 4; ++i) out = put_halves(w[i], 1, put_halves(w[i], 0, out));
+  return out;
+}
+
+// The columns behind them, one by one (bf16: two by two).
+template <Format F>
+SIMD_FN u8* put_last_floats(const Rows& rows, uint32_t n_cols, u8* out) {
+  constexpr uint32_t kBytes = info(F).bytes, kTogether = F == Format::bf16 ? 2 : 1;
+  for (uint32_t col = 0; col < n_cols; col += kTogether)
+    for (uint32_t r = 0; r < kRows; ++r, out += kTogether * kBytes) {
+      __builtin_memset(out, 0, kTogether * kBytes);
+      __builtin_memcpy(out, rows.at(r) + col * kBytes, (col + kTogether <= n_cols ? kTogether : 1) * kBytes);
     }
-    for (uint32_t r = 0; r < kRows; ++r) at.at[r] += kColumns * step[r];
+  return out;
+}
+
+// Calls put(rows, out) for each piece of `bytes` of every row; rows that are not there are zeros.
+template <class Put>
+SIMD_FN u8* for_pieces(const u8* rows, uint64_t stride, uint32_t n_rows, uint32_t bytes, uint64_t n, u8* out, Put put) {
+  if (n_rows == kRows) {
+    for (uint64_t i = 0; i < n; ++i) out = put(Rows{rows + i * bytes, stride}, out);
+    return out;
   }
-  constexpr uint32_t kTogether = F == Format::bf16 ? 2 : 1;
-  for (; col < n_cols; col += kTogether) {
-    const uint32_t bytes = (col + kTogether <= n_cols ? kTogether : 1) * info(F).bytes;
-    for (uint32_t r = 0; r < kRows; ++r, out += kTogether * info(F).bytes) {
-      __builtin_memset(out, 0, kTogether * info(F).bytes);
-      __builtin_memcpy(out, at.at[r], bytes);
-      if (step[r]) at.at[r] += bytes;
-    }
+  alignas(64) u8 piece[kRows * 256] = {};
+  for (uint64_t i = 0; i < n; ++i) {
+    for (uint32_t r = 0; r < n_rows; ++r) __builtin_memcpy(piece + r * bytes, rows + r * stride + i * bytes, bytes);
+    out = put(Rows{piece, bytes}, out);
   }
   return out;
 }
 
 template <Format F>
 void pack_panel(const u8* rows, uint32_t n_rows, uint32_t n_cols, uint32_t panel, u8* out) {
-  alignas(64) static constexpr u8 kZeros[256] = {};
   constexpr uint32_t kBytes = info(F).bytes, kBlock = info(F).block;
-  static_assert(kBytes <= sizeof kZeros);
+  static_assert(kBytes <= 256);
   const uint64_t stride = uint64_t(n_cols / kBlock) * kBytes;
-  Rows at;
-  uint32_t step[kRows];
-  for (uint32_t r = 0; r < kRows; ++r) {
-    const uint64_t row = uint64_t(panel) * kRows + r;
-    at.at[r] = row < n_rows ? rows + row * stride : kZeros;
-    step[r] = row < n_rows ? kBytes : 0;
-  }
+  rows += uint64_t(panel) * kRows * stride;
+  n_rows = n_rows - panel * kRows < kRows ? n_rows - panel * kRows : kRows;
   if constexpr (!quantized(F)) {
-    put_floats<F>(at, n_cols, step, out);
+    const uint32_t n = n_cols / kFloatColumns<F>, last = n_cols % kFloatColumns<F>;
+    out = for_pieces(rows, stride, n_rows, 16, n, out,
+                     [](const Rows& r, u8* to) SIMD_LAMBDA { return put_floats<F>(r, to); });
+    for_pieces(rows + uint64_t(n) * 16, stride, n_rows, last * kBytes, last ? 1 : 0, out,
+               [&](const Rows& r, u8* to) SIMD_LAMBDA { return put_last_floats<F>(r, last, to); });
   } else {
-    for (uint32_t block = 0; block < n_cols / kBlock; ++block) {
-      out = put_block<F>(at, out);
-#pragma GCC unroll 16
-      for (uint32_t r = 0; r < kRows; ++r) at.at[r] += step[r];
-    }
+    for_pieces(rows, stride, n_rows, kBytes, n_cols / kBlock, out,
+               [](const Rows& r, u8* to) SIMD_LAMBDA { return put_block<F>(r, to); });
   }
 }
 
@@ -356,8 +379,7 @@ void pack_panel(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_
 void pack_panels(Format format, const uint8_t* rows, uint32_t n_rows, uint32_t n_cols, uint32_t first_panel,
                  uint32_t count, uint8_t* out) {
   const uint64_t bytes = panel_bytes(format, n_cols);
-  for (uint32_t i = 0; i < count; ++i)
-    pack_panel(format, rows, n_rows, n_cols, first_panel + i, out + i * bytes);
+  for (uint32_t i = 0; i < count; ++i) pack_panel(format, rows, n_rows, n_cols, first_panel + i, out + i * bytes);
 }
 
 // Writes every kLanes-th value of a vector of rows: column k of row `lane`.

@@ -16,11 +16,11 @@ typedef uint32_t U32Lanes __attribute__((vector_size(32)));
 
 SIMD_FN I32 load_i32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 SIMD_FN void store_i32(void* p, I32 a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a); }
-SIMD_FN void transpose_words(const uint8_t* const* rows, uint32_t offset, I32 (&w)[4]) {
+SIMD_FN void transpose_words(const uint8_t* rows, uint64_t stride, I32 (&w)[4]) {
   I32 z[4];  // lane 4q + i of z[k]: word i of row 4q + k
 #pragma GCC unroll 4
   for (int k = 0; k < 4; ++k) {
-    const auto four = [&](int row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset)); };
+    const auto four = [&](int row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + row * stride)); };
     z[k] = _mm256_inserti128_si256(_mm256_castsi128_si256(four(k)), four(4 + k), 1);
   }
   const I32 a = _mm256_unpacklo_epi32(z[0], z[1]), b = _mm256_unpackhi_epi32(z[0], z[1]);

@@ -16,11 +16,11 @@ typedef uint32_t U32Lanes __attribute__((vector_size(64)));
 
 SIMD_FN I32 load_i32(const void* p) { return _mm512_loadu_si512(p); }
 SIMD_FN void store_i32(void* p, I32 a) { _mm512_storeu_si512(p, a); }
-SIMD_FN void transpose_words(const uint8_t* const* rows, uint32_t offset, I32 (&w)[4]) {
+SIMD_FN void transpose_words(const uint8_t* rows, uint64_t stride, I32 (&w)[4]) {
   I32 z[4];  // lane 4q + i of z[k]: word i of row 4q + k
 #pragma GCC unroll 4
   for (int k = 0; k < 4; ++k) {
-    const auto four = [&](int row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset)); };
+    const auto four = [&](int row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + row * stride)); };
     z[k] = _mm512_castsi128_si512(four(k));
     z[k] = _mm512_inserti32x4(z[k], four(4 + k), 1);
     z[k] = _mm512_inserti32x4(z[k], four(8 + k), 2);

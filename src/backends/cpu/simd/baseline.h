@@ -14,10 +14,10 @@ typedef uint32_t U32Lanes __attribute__((vector_size(16)));
 
 SIMD_FN I32 load_i32(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 SIMD_FN void store_i32(void* p, I32 a) { _mm_storeu_si128(static_cast<__m128i*>(p), a); }
-SIMD_FN void transpose_words(const uint8_t* const* rows, uint32_t offset, I32 (&w)[4]) {
+SIMD_FN void transpose_words(const uint8_t* rows, uint64_t stride, I32 (&w)[4]) {
   I32 z[4];  // lane i of z[k]: word i of row k
 #pragma GCC unroll 4
-  for (int k = 0; k < 4; ++k) z[k] = load_i32(rows[k] + offset);
+  for (int k = 0; k < 4; ++k) z[k] = load_i32(rows + k * stride);
   const I32 a = _mm_unpacklo_epi32(z[0], z[1]), b = _mm_unpackhi_epi32(z[0], z[1]);
   const I32 c = _mm_unpacklo_epi32(z[2], z[3]), d = _mm_unpackhi_epi32(z[2], z[3]);
   w[0] = _mm_unpacklo_epi64(a, c), w[1] = _mm_unpackhi_epi64(a, c);

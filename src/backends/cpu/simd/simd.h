@@ -11,7 +11,8 @@
 //   kSlicesQ8, kDotTokens   slices (kLanes rows each) and tokens that dot takes at once, at most
 //   fma(a, b, c)   a * b + c, rounded once but in the baseline
 //   load_half, load_bf16, load_u8, load_i8   kLanes numbers from memory; or_and(a, b, mask) = a | (b & mask)
-//   transpose_words(rows, offset, w)   words 0 to 3 from byte `offset` on of kLanes rows: w[i] has word i of each
+//   transpose_words(rows, stride, w)   words 0 to 3 of kLanes rows that begin `stride` bytes apart: w[i] has word i of
+//       each
 //   store_f32(p, v, n)   the first min(n, kLanes) lanes, nothing behind them
 #pragma once
 
@@ -31,6 +32,7 @@
 // to their bounds by tests that put inaccessible pages behind every buffer.
 #define KERNEL_UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
 #define SIMD_FN __attribute__((always_inline)) KERNEL_UNSANITIZED static inline
+#define SIMD_LAMBDA __attribute__((always_inline)) KERNEL_UNSANITIZED
 
 namespace argent::cpu {
 

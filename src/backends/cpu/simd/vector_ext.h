@@ -20,8 +20,6 @@
 
 #include "backends/cpu/simd/simd.h"
 
-#define SIMD_LAMBDA __attribute__((always_inline)) KERNEL_UNSANITIZED
-
 namespace argent::cpu::ARGENT_ISA {
 namespace {
 
