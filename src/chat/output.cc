@@ -69,14 +69,24 @@ struct OutputParser::Impl {
         if ((m.at_start && !at_start) || !std::string_view(m.text).starts_with(held)) continue;
         if (m.text.size() == held.size()) {
           held.clear();
-          return take(m);
+          return take(m, std::exchange(not_own, 0));
         }
         may_be = true;
       }
       if (may_be) return;
-      plain_byte(held[0]);
-      held.erase(0, 1);
+      drop_held();
     }
+  }
+
+  // The first byte that was held is none of a mark.
+  void drop_held() {
+    if (not_own == 0) {
+      plain_byte(held[0]);
+    } else {
+      --not_own;
+      at_start = after_call = false;
+    }
+    held.erase(0, 1);
   }
 
   void plain_byte(char c) {
@@ -95,14 +105,17 @@ struct OutputParser::Impl {
     at_start = after_call = false;
   }
 
-  void take(const Mark& m) {
+  // n_before: bytes of it that are not the answer's.
+  void take(const Mark& m, size_t n_before) {
     switch (m.does) {
       case Mark::Does::begin_thought:
         return begin_thought();
       case Mark::Does::end_thought:
         return end_thought();
       case Mark::Does::begin_block:
-        return begin_block(m.opening, m.text);
+        begin_block(m.opening, m.text);
+        raw.erase(0, n_before);
+        return;
       case Mark::Does::nothing:
         at_start = true;
     }
@@ -165,12 +178,12 @@ struct OutputParser::Impl {
 
   void fail_block() {
     state = State::text;
-    if (is_header) {
-      for (char c : raw) plain_byte(c);
-    } else {
-      if (!is_text) give_text();
-      at_start = after_call = false;
+    if (is_header) {  // a text without one: a mark may have begun in what was taken for it
+      for (char c : std::exchange(raw, {})) byte(c);
+      return;
     }
+    if (!is_text) give_text();
+    at_start = after_call = false;
   }
 
   // The block is content.
@@ -203,12 +216,20 @@ struct OutputParser::Impl {
     }
   }
 
+  void go_on_from(std::string_view text) {
+    for (char c : text) byte(c);
+    delta = {};
+    raw.clear();
+    space.clear();
+    not_own = held.size();
+    n_calls = 0;
+    given = given_arguments = 0;
+    begun = false;
+  }
+
   OutputDelta finish() {
-    if (state == State::block) {
-      fail_block();
-    } else {
-      for (char c : std::exchange(held, {})) plain_byte(c);
-    }
+    while (state == State::block) fail_block();
+    while (!held.empty()) drop_held();
     if (state == State::text && !after_call) delta.content += space;
     space.clear();
     return std::exchange(delta, {});
@@ -225,6 +246,7 @@ struct OutputParser::Impl {
   OutputDelta delta;
   uint32_t n_calls = 0;
   std::string held;            // the beginning of a mark, perhaps
+  size_t not_own = 0;          // bytes of it that the prompt has
   std::string space;           // white space whose fate depends on what comes next
   bool at_start = true;        // nothing but white space since the answer, a thought or a call
   bool after_call = false;     // nothing but white space since a call
@@ -244,6 +266,8 @@ OutputParser::OutputParser(const OutputForm& form, const Json& tools, std::funct
     : impl_(std::make_unique<Impl>(form, tools, std::move(ids))) {}
 OutputParser::~OutputParser() = default;
 OutputParser::OutputParser(OutputParser&&) noexcept = default;
+
+void OutputParser::go_on_from(std::string_view text) { impl_->go_on_from(text); }
 
 OutputDelta OutputParser::push(std::string_view text) {
   for (char c : text) impl_->byte(c);

@@ -73,6 +73,9 @@ class OutputParser {
   ~OutputParser();
   OutputParser(OutputParser&&) noexcept;
 
+  // Before the first push(): the text that the prompt ends with and the answer goes on from. What begins in it goes on,
+  // but it comes in no delta, other than the arguments of a call that is open.
+  void go_on_from(std::string_view text);
   OutputDelta push(std::string_view text);
   OutputDelta finish();  // the answer has ended: what was held back
   uint32_t n_calls() const;

@@ -7,9 +7,13 @@
 
 namespace argent {
 
-// Gives text on as soon as it can not be the beginning of a stop text. What comes out, together, is the text before the
-// stop that is complete first, the longest of those that end there; pieces do not matter. Linear time (Aho and Corasick
-// 1975).
+// Gives text on as soon as it can not be the beginning of a stop text. The rule: the text is read byte by byte, and the
+// first byte with which any stop text is complete ends the answer; of several that end there the longest counts, that
+// is, the one that begins first. What comes out, together, is the text before that one's beginning. So
+//   "bc" ends "abcd" before "abcd" can;  "abc" and "c" both end with the c, and "abc" counts;  order in the list is
+//   nothing, but that of two equal texts the first is named.
+// Neither tokens nor pieces matter: engines that look once a token may find another stop, where one token holds the
+// ends of two. Linear time (Aho and Corasick 1975).
 class StopMatcher {
  public:
   StopMatcher() = default;

@@ -30,6 +30,9 @@ class Parser {
     size_t first_use = 0;
   };
 
+  // What Lark's and llguidance's grammars begin with.
+  static constexpr const char* kOtherSyntax = " (grammars are in GBNF's syntax; Lark's is not read)";
+
   bool at_end() const { return at_ >= text_.size(); }
   uint32_t peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : 0; }
   bool take(uint32_t c) {
@@ -87,9 +90,9 @@ class Parser {
   Status rule() {
     const size_t start = at_;
     const std::string name = word();
-    if (name.empty()) return error("a rule begins with its name");
+    if (name.empty()) return error("a rule begins with its name{}", peek() == '%' ? kOtherSyntax : "");
     skip(false);
-    if (!at_assign()) return error("'::=' must follow the rule's name");
+    if (!at_assign()) return error("'::=' must follow the rule's name{}", peek() == ':' ? kOtherSyntax : "");
     at_ += 3;
     Name& known = name_of(name, start);
     if (known.defined) return error_at(start, "rule '{}' is defined twice", name);

@@ -10,6 +10,7 @@
 #include "grammar/gbnf.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
+#include "grammar/tool_calls.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argent::grammar {
@@ -17,9 +18,12 @@ namespace argent::grammar {
 namespace {
 
 // What every token of a vocabulary may be to a matcher.
-enum class Role : uint8_t { none, text, control, end };
+enum class Role : uint8_t { none, text, end };
 
 constexpr size_t kMaxMessage = 400;
+// What control tokens are to xgrammar: bytes that no text has. It takes tokens without bytes nowhere, not even where a
+// grammar asks for them by id.
+constexpr const char* kNoText = "\xff";
 
 // xgrammar reports errors by exceptions; none leaves this file. The message is its last line without the place in its
 // source.
@@ -33,7 +37,7 @@ std::string one_line(const char* what) {
 struct Vocabulary {
   xgrammar::TokenizerInfo info{xgrammar::NullObj{}};
   std::vector<Role> roles;
-  std::unordered_map<std::string, int32_t> control;  // texts of control tokens
+  ControlTokens control;
   int n_vocab = 0;
 };
 
@@ -172,18 +176,20 @@ Result<std::shared_ptr<Compiler>> Compiler::make(const std::vector<std::string>&
 
 Result<std::shared_ptr<Compiler>> Compiler::make(const Tokenizer& tokenizer, int n_vocab, Limits limits) {
   std::vector<std::string> tokens(tokenizer.n_vocab());
-  for (int id = 0; id < tokenizer.n_vocab(); id++)
-    if (!tokenizer.is_control(id) && tokenizer.type(id) != TokenType::unused)
-      tokenizer.append_bytes(id, tokens[id], false);
-  ARGENT_LET(std::shared_ptr<Compiler> out, make(tokens, tokenizer.end_ids(), n_vocab, limits));
-  auto vocabulary = std::const_pointer_cast<Vocabulary>(out->impl_->vocabulary);
+  ControlTokens control;
   for (int id = 0; id < tokenizer.n_vocab(); id++) {
-    if (!tokenizer.is_control(id) || tokenizer.is_end(id)) continue;
-    std::string text;
-    tokenizer.append_bytes(id, text, true);
-    vocabulary->control.emplace(std::move(text), id);
-    vocabulary->roles[id] = Role::control;
+    if (tokenizer.is_control(id)) {
+      if (tokenizer.is_end(id)) continue;
+      std::string text;
+      tokenizer.append_bytes(id, text, true);
+      if (!text.empty()) control.emplace(std::move(text), id);
+      tokens[id] = kNoText;
+    } else if (tokenizer.type(id) != TokenType::unused) {
+      tokenizer.append_bytes(id, tokens[id], false);
+    }
   }
+  ARGENT_LET(std::shared_ptr<Compiler> out, make(tokens, tokenizer.end_ids(), n_vocab, limits));
+  std::const_pointer_cast<Vocabulary>(out->impl_->vocabulary)->control = std::move(control);
   return out;
 }
 
@@ -228,38 +234,33 @@ Compiler::Answer Compiler::choice(std::span<const std::string> choices) {
 
 Compiler::Answer Compiler::tool_calls(std::span<const Tool> tools, const ToolCallStyle& style, int max_calls,
                                       const SchemaOptions& options) {
-  std::string key = fmt::format("tools {} {}", options.max_indent, max_calls);
+  return calls(tools, style, max_calls, options, false);
+}
+
+Compiler::Answer Compiler::tool_block(std::span<const Tool> tools, const ToolCallStyle& style, int max_calls,
+                                      const SchemaOptions& options) {
+  return calls(tools, style, max_calls, options, true);
+}
+
+Compiler::Answer Compiler::calls(std::span<const Tool> tools, const ToolCallStyle& style, int max_calls,
+                                 const SchemaOptions& options, bool behind_mark) {
+  std::string key = fmt::format("tools {} {} {}", options.max_indent, max_calls, behind_mark);
   const auto add_key = [&](const std::string& text) { key += fmt::format(" {} {}", text.size(), text); };
-  for (const std::string* text : {&style.begin, &style.middle, &style.end, &style.between}) add_key(*text);
-  for (const Tool& tool : tools) add_key(tool.name), add_key(tool.parameters);
+  if (!behind_mark)
+    for (const std::string* text : {&style.mark, &style.between, &style.lead_begin, &style.lead_end}) add_key(*text);
+  for (const ToolCallStyle::Form& form : style.forms) {
+    for (const std::string* text : {&form.open, &form.name_begin, &form.end, &form.between, &form.close})
+      add_key(*text);
+    key += fmt::format(" {}", form.name_end.size());
+    for (const std::string& text : form.name_end) add_key(text);
+    if (form.tags)
+      for (const std::string* text : {&form.tags->begin, &form.tags->middle, &form.tags->end}) add_key(*text);
+  }
+  for (const Tool& tool : tools) add_key(tool.name), add_key(tool.parameters), key += tool.strict ? '!' : '?';
   return impl_->compiled(std::move(key), [&](Rules& rules) -> Result<RuleId> {
     if (tools.empty()) return fail(Code::invalid, "a tool call wants at least one tool");
     if (max_calls < 1 || max_calls > kMaxRepeat) return fail(Code::invalid, "{} tool calls", max_calls);
-    for (const std::string* text : {&style.begin, &style.middle, &style.end, &style.between}) {
-      std::vector<uint32_t> chars;
-      if (!decode_utf8(*text, chars) || text->find('\0') != std::string::npos)
-        return fail(Code::invalid, "the literals of a tool call are not UTF-8, or have a NUL in them");
-    }
-    std::vector<Expr> calls;
-    for (size_t i = 0; i < tools.size(); i++) {
-      const Tool& tool = tools[i];
-      const bool plain = std::all_of(tool.name.begin(), tool.name.end(), [](unsigned char c) {
-        return (c | 32) >= 'a' ? (c | 32) <= 'z' || c == '_' : (c >= '0' && c <= '9') || c == '-' || c == '.';
-      });
-      if (tool.name.empty() || !plain)
-        return fail(Code::invalid, "tools/{}: the name is empty or has more than letters, digits, '_', '-' and '.'", i);
-      const std::string base = fmt::format("tools/{}/parameters#", i);
-      auto schema = parse_schema(tool.parameters.empty() ? R"({"type":"object"})" : tool.parameters);
-      if (!schema) return fail(schema.error().code, "tools/{}/parameters{}", i, schema.error().message);
-      ARGENT_LET(const Expr arguments, SchemaRules(rules, *schema, options, base).lower());
-      calls.push_back(rules.seq({rules.literal(tool.name + style.middle), arguments, rules.literal(style.end)}));
-    }
-    const auto& control = impl_->vocabulary->control;
-    const auto token = control.find(style.begin);
-    const Expr begin = token != control.end() ? rules.token(token->second) : rules.literal(style.begin);
-    const RuleId call = rules.add("tool call", rules.seq({begin, rules.alt(std::move(calls))}));
-    const Expr more = rules.repeat(rules.seq({rules.literal(style.between), rules.ref(call)}), 0, max_calls - 1);
-    return rules.add("tool calls", rules.seq({rules.ref(call), more}));
+    return ToolCallRules(rules, style, impl_->vocabulary->control, options).lower(tools, max_calls, behind_mark);
   });
 }
 
@@ -308,14 +309,20 @@ bool Matcher::fill_mask(std::span<uint32_t> mask) {
 bool Matcher::accept(int32_t token) {
   // What xgrammar would complain of on stderr is answered here.
   if (token < 0 || token >= impl_->vocabulary().n_vocab || is_ended()) return false;
-  const Role role = impl_->vocabulary().roles[token];
-  if (role == Role::none) return false;
-  if (role == Role::control) {  // a tool call may begin with one
-    std::vector<uint32_t> mask(mask_words(impl_->vocabulary().n_vocab));
-    if (!fill_mask(mask) || !(mask[token / 32] >> (token % 32) & 1)) return false;
-  }
+  if (impl_->vocabulary().roles[token] == Role::none) return false;
   try {
     if (!impl_->matcher.AcceptToken(token)) return false;
+  } catch (const std::exception&) {
+    return false;
+  }
+  impl_->n_accepted++;
+  return true;
+}
+
+bool Matcher::accept_text(std::string_view text) {
+  if (is_ended()) return false;
+  try {
+    if (!impl_->matcher.AcceptString(std::string(text))) return false;
   } catch (const std::exception&) {
     return false;
   }

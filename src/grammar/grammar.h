@@ -40,18 +40,36 @@ struct SchemaOptions {
   int max_indent = 32;
 };
 
-// How a model writes tool calls: begin, the name, middle, the arguments as JSON, end. Begin, middle and end are
-// literals; a begin that is one control token's text is that token.
+// How a model writes tool calls. A mark opens a block of them, which is written in one of several forms: open, one call
+// or several with `between` between them, close. A call is name_begin, the tool's name, one of the texts of name_end,
+// the arguments as JSON (or as tags), end. In all of these texts a line end stands for white space that may be there
+// (as between the parts of JSON), and the texts of control tokens for these tokens.
 struct ToolCallStyle {
-  std::string begin = "<tool_call>\n{\"name\": \"";
-  std::string middle = "\", \"arguments\": ";
-  std::string end = "}\n</tool_call>";
-  std::string between = "\n";  // between two calls
+  // Each argument on its own: begin, its name, middle, its value, end. What the tool's schema says is (or may be) a
+  // string stands as it is, up to the first `end`; other values are JSON.
+  struct Tags {
+    std::string begin, middle, end;
+  };
+  struct Form {
+    std::string open = {};
+    std::string name_begin = "\n{\n\"name\"\n:\n\"";
+    std::vector<std::string> name_end = {"\"\n,\n\"arguments\"\n:\n"};
+    std::string end = "\n}";
+    std::string between = {};  // empty: a block has one call
+    std::string close = {};
+    std::optional<Tags> tags = {};
+  };
+  std::string mark;
+  std::vector<Form> forms;
+  std::string between;  // between two blocks
+  // What stands before the first mark where an answer has to be calls: these two around the name of a tool.
+  std::string lead_begin = {}, lead_end = {};
 };
 
 struct Tool {
   std::string name;        // [A-Za-z0-9_.-]+
   std::string parameters;  // a JSON schema; empty: any object
+  bool strict = true;      // false: parameters that can not be enforced are any object
 };
 
 class Compiler {
@@ -81,8 +99,12 @@ class Compiler {
   Answer regex(std::string_view pattern);                                          // the whole text matches; regex.h
   Answer gbnf(std::string_view grammar);                                           // 256 kB; gbnf.h
   Answer choice(std::span<const std::string> choices);                             // one of these texts
-  // tool_choice "required" (all tools) or a named one (that tool): 1 to max_calls calls and nothing else.
+  // 1 to max_calls calls and nothing else, from the first mark on.
   Answer tool_calls(std::span<const Tool> tools, const ToolCallStyle& style, int max_calls,
+                    const SchemaOptions& options = {});
+  // What may stand behind a mark that was written: the rest of the block. White space may follow, so that a token may
+  // have the block's end and some of that in it: is_complete() from the block's end on.
+  Answer tool_block(std::span<const Tool> tools, const ToolCallStyle& style, int max_calls,
                     const SchemaOptions& options = {});
 
   int n_vocab() const;
@@ -90,6 +112,8 @@ class Compiler {
   int cached_count() const;
 
  private:
+  Answer calls(std::span<const Tool> tools, const ToolCallStyle& style, int max_calls, const SchemaOptions& options,
+               bool behind_mark);
   struct Impl;
   explicit Compiler(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
@@ -110,7 +134,9 @@ class Matcher {
   static size_t mask_words(int n_vocab) { return (static_cast<size_t>(n_vocab) + 31) / 32; }
 
   bool accept(int32_t token);  // false, and nothing changes, if the token may not come here
-  // Takes back the last n accepted tokens; at most n_accepted.
+  // The same of a text that came without being a token: one step of rollback.
+  bool accept_text(std::string_view text);
+  // Takes back the last n accepted tokens or texts; at most n_accepted.
   bool rollback(int n);
   int n_accepted() const;
   Matcher fork() const;

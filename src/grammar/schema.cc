@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "grammar/regex.h"
-
 namespace argent::grammar {
 
 namespace {
@@ -216,12 +214,11 @@ Result<Expr> SchemaRules::lower_number(const Json& flat, bool integer, const std
   return e ? e : at_path(e.error());
 }
 
-Result<Expr> SchemaRules::lower_string(const Json& flat, const std::string& path) {
+Result<std::optional<Expr>> SchemaRules::matching(const Json& flat, Regex::Spelling spelling, const std::string& path) {
   const int64_t min = count_of(flat, "minLength", 0), max = count_of(flat, "maxLength", kUnbounded);
   if (max != kUnbounded && min > max) return error(Code::invalid, path, "'minLength' is above 'maxLength'");
   if (min > kMaxRepeat)
     return error(Code::unsupported, path, fmt::format("'minLength' is enforced up to {}", kMaxRepeat));
-  const int64_t most = std::min(max, kMaxRepeat);
   const char* from_format = nullptr;
   if (flat.contains("format")) {
     auto known = format_pattern(flat["format"].get<std::string>());
@@ -230,17 +227,73 @@ Result<Expr> SchemaRules::lower_string(const Json& flat, const std::string& path
   }
   if (from_format && flat.contains("pattern"))
     return error(Code::unsupported, path, "'format' beside 'pattern' can not be enforced");
-  if (from_format || flat.contains("pattern")) {
-    auto regex = Regex::parse(from_format ? from_format : flat["pattern"].get<std::string>());
-    if (!regex) return error(regex.error().code, path + "/pattern", regex.error().message);
-    auto body = regex->search(rules_, Regex::Spelling::json, min, most);
-    if (!body) return error(body.error().code, path, body.error().message);
-    return rules_.seq({rules_.literal("\""), *body, rules_.literal("\"")});
-  }
+  if (!from_format && !flat.contains("pattern")) return std::optional<Expr>();
+  auto regex = Regex::parse(from_format ? from_format : flat["pattern"].get<std::string>());
+  if (!regex) return error(regex.error().code, path + "/pattern", regex.error().message);
+  auto body = regex->search(rules_, spelling, min, std::min(max, kMaxRepeat));
+  if (!body) return error(body.error().code, path, body.error().message);
+  return std::optional<Expr>(*body);
+}
+
+Result<Expr> SchemaRules::lower_string(const Json& flat, const std::string& path) {
+  ARGENT_LET(const std::optional<Expr> body, matching(flat, Regex::Spelling::json, path));
+  if (body) return rules_.seq({rules_.literal("\""), *body, rules_.literal("\"")});
+  const int64_t min = count_of(flat, "minLength", 0), max = count_of(flat, "maxLength", kUnbounded);
   if (min == 0 && max == kUnbounded) return any_string();
   // Characters that need an escape are left out: counting them as well makes a mask take 300 ms instead of some us.
   const CharSet plain = CharSet({{1, 0x1f}, {'"', '"'}, {'\\', '\\'}}).complement();
-  return rules_.seq({rules_.literal("\""), rules_.repeat(rules_.chars(plain), min, most), rules_.literal("\"")});
+  return rules_.seq(
+      {rules_.literal("\""), rules_.repeat(rules_.chars(plain), min, std::min(max, kMaxRepeat)), rules_.literal("\"")});
+}
+
+// A string without quotes; nothing: any.
+Result<std::optional<Expr>> SchemaRules::lower_text(const Json& schema, const std::string& path) {
+  Json one = schema;
+  one["type"] = "string";
+  ARGENT_LET(const Json flat, flatten(one, path, 0));
+  for (const char* keyword : {"anyOf", "oneOf"})
+    if (flat.contains(keyword))
+      return error(Code::unsupported, path, fmt::format("'{}' of a text can not be enforced", keyword));
+  if (flat.contains("enum")) {
+    std::vector<Expr> choices;
+    for (const Json& value : flat["enum"])
+      if (value.is_string()) choices.push_back(rules_.literal(value.get<std::string>()));
+    return std::optional<Expr>(rules_.alt(std::move(choices)));
+  }
+  ARGENT_LET(std::optional<Expr> body, matching(flat, Regex::Spelling::text, path));
+  const int64_t min = count_of(flat, "minLength", 0), max = count_of(flat, "maxLength", kUnbounded);
+  if (!body && (min > 0 || max != kUnbounded))
+    body = rules_.repeat(rules_.chars(CharSet::all()), min, std::min(max, kMaxRepeat));
+  return body;
+}
+
+Result<std::vector<SchemaRules::Property>> SchemaRules::properties() {
+  ARGENT_TRY(check_keywords(document_, ""));
+  for (const auto& [keyword, value] : document_.items())
+    if (keyword != "type" && keyword != "properties" && keyword != "required" && keyword != "additionalProperties" &&
+        keyword != "$defs" && keyword != "definitions" && !is_annotation(keyword))
+      return error(Code::unsupported, "", fmt::format("'{}' of arguments in tags can not be enforced", keyword));
+  const Json required = document_.value("required", Json::array());
+  std::vector<Property> out;
+  const Json listed = document_.value("properties", Json::object());
+  for (const auto& [name, schema] : listed.items()) {
+    const std::string path = "/properties/" + escaped(name);
+    const Json type = schema.is_object() ? schema.value("type", Json()) : Json();
+    const bool is_text =
+        type == "string" || (type.is_array() && std::find(type.begin(), type.end(), "string") != type.end());
+    std::optional<Expr> value;
+    if (is_text) {
+      ARGENT_LET(value, lower_text(schema, path));
+    } else {
+      ARGENT_LET(value, lower(schema, path));
+    }
+    out.push_back({name, std::find(required.begin(), required.end(), name) != required.end(), is_text, value});
+  }
+  for (const Json& name : required)
+    if (!listed.contains(name.get<std::string>()))
+      return error(Code::unsupported, "/required",
+                   fmt::format("{} is none of the properties", quoted(name.get<std::string>())));
+  return out;
 }
 
 Result<Expr> SchemaRules::lower_array(const Json& flat, const std::string& path) {
@@ -444,14 +497,16 @@ Expr SchemaRules::key_except(const std::vector<std::string>& names) {
   return rules_.seq({rules_.literal("\""), rules_.ref(rules[0]), rules_.literal("\"")});
 }
 
+Expr json_space(Rules& rules, int max_indent) {
+  if (max_indent <= 0) return rules.literal("");
+  const Expr indent = rules.repeat(rules.chars(CharSet({{' ', ' '}, {'\t', '\t'}})), 0, max_indent);
+  return rules.ref(
+      rules.add("space", rules.alt({rules.literal(""), rules.literal(" "), rules.seq({rules.literal("\n"), indent})})));
+}
+
 Expr SchemaRules::space() {
-  if (options_.max_indent <= 0) return rules_.literal("");
-  if (space_ < 0) {
-    const Expr indent = rules_.repeat(rules_.chars(CharSet({{' ', ' '}, {'\t', '\t'}})), 0, options_.max_indent);
-    space_ = rules_.add(
-        "space", rules_.alt({rules_.literal(""), rules_.literal(" "), rules_.seq({rules_.literal("\n"), indent})}));
-  }
-  return rules_.ref(space_);
+  if (space_ < 0) space_ = json_space(rules_, options_.max_indent);
+  return space_;
 }
 
 Expr SchemaRules::any_string() {

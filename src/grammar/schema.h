@@ -10,8 +10,7 @@
 //   prefixItems, minItems, maxItems, pattern, minLength, maxLength, format (the table in strings.cc), minimum, maximum,
 //   exclusive*, multipleOf, $ref within the document, $defs, allOf (merged), anyOf, oneOf, nullable, true, false.
 // Refused: not, if/then/else, dependent*, contains, uniqueItems, unevaluated* (but false on plain properties),
-// $dynamicRef,
-//   references to elsewhere, unknown formats, unknown keywords.
+// $dynamicRef, references to elsewhere, unknown formats, unknown keywords.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,6 +20,7 @@
 #include "base/result.h"
 #include "grammar/grammar.h"
 #include "grammar/numbers.h"
+#include "grammar/regex.h"
 #include "grammar/rules.h"
 
 namespace argent::grammar {
@@ -36,6 +36,16 @@ class SchemaRules {
   SchemaRules(Rules& rules, const Json& document, const SchemaOptions& options, std::string base = "#");
   Result<Expr> lower();  // the whole document
   Expr any_object();     // {"type": "object"}
+
+  // The properties of a document that is an object, for arguments that are not one JSON text. unsupported: says more of
+  // the object than which there are.
+  struct Property {
+    std::string name;
+    bool required;
+    bool is_text;               // "type" is or has "string": spelled as it is, without quotes and escapes
+    std::optional<Expr> value;  // nothing: any text
+  };
+  Result<std::vector<Property>> properties();
 
  private:
   // schema_merge.cc: one schema without $ref and allOf that says the same at its top level.
@@ -56,6 +66,9 @@ class SchemaRules {
                                                const std::string& path);
   Expr key_except(const std::vector<std::string>& names);
   Result<Expr> lower_string(const Json& flat, const std::string& path);
+  Result<std::optional<Expr>> lower_text(const Json& schema, const std::string& path);
+  // The characters of a string with a pattern or a format; nothing where it has neither.
+  Result<std::optional<Expr>> matching(const Json& flat, Regex::Spelling spelling, const std::string& path);
   Result<Expr> lower_number(const Json& flat, bool integer, const std::string& path);
   Expr value_literal(const Json& value);
   Expr any_value();
@@ -78,8 +91,12 @@ class SchemaRules {
   };
   std::unordered_map<std::string, Known> known_;
   int level_ = 0;
-  RuleId any_ = -1, string_ = -1, space_ = -1, object_ = -1, array_ = -1;
+  RuleId any_ = -1, string_ = -1, object_ = -1, array_ = -1;
+  Expr space_ = -1;
 };
+
+// What may stand between two parts of JSON: SchemaOptions.
+Expr json_space(Rules& rules, int max_indent);
 
 // schema_merge.cc: a keyword that says nothing of the text; a schema that both hold.
 bool is_annotation(const std::string& keyword);

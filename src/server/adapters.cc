@@ -2,15 +2,9 @@
 
 #include <chrono>
 #include <cmath>
-#include <random>
 
 namespace argent::server {
 namespace {
-
-uint64_t random_seed() {
-  static thread_local std::mt19937_64 random(std::random_device{}());
-  return random() >> 1;  // fits where seeds are signed
-}
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -96,8 +90,7 @@ Result<Json> parse_body(const Request& request) {
 Call call_on(const LoadedModel& model, const std::string& name) {
   Call call;
   call.model = name;
-  call.generation.sampling = model.defaults;
-  call.generation.sampling.seed = random_seed();
+  call.generation.sampling = model.sampling();
   return call;
 }
 

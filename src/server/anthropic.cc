@@ -141,8 +141,8 @@ class MessageReader {
   std::map<std::string, std::string> names_;  // of tools, by the ids of their uses
 };
 
-Result<Json> read_tools(const Json& tools) {
-  Json out = Json::array();
+Status read_tools(const Json& tools, Call& call) {
+  call.tools = Json::array();
   for (size_t i = 0; i < tools.size(); ++i) {
     Fields tool(tools[i], fmt::format("tools[{}].", i));
     if (const auto type = tool.text("type"); type && *type != "custom")
@@ -151,8 +151,7 @@ Result<Json> read_tools(const Json& tools) {
     const auto name = tool.text("name");
     const auto description = tool.text("description");
     const Json* schema = tool.object("input_schema");
-    if (tool.flag("strict").value_or(false))
-      tool.fail_at("strict", fmt::format("tools[{}].strict: true is not supported", i));
+    const bool strict = tool.flag("strict").value_or(false);
     if (tool.flag("defer_loading").value_or(false))
       tool.fail_at("defer_loading", fmt::format("tools[{}].defer_loading: true is not supported", i));
     tool.ignore({"cache_control", "eager_input_streaming", "input_examples", "allowed_callers"});
@@ -162,9 +161,10 @@ Result<Json> read_tools(const Json& tools) {
     Json function = {{"name", *name}};
     if (description) function["description"] = *description;
     function["parameters"] = *schema;
-    out.push_back({{"type", "function"}, {"function", std::move(function)}});
+    call.tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+    if (strict) call.strict_tools.insert(*name);
   }
-  return out;
+  return {};
 }
 
 Status read_tool_choice(const Json& choice, Call& call) {
@@ -175,17 +175,14 @@ Status read_tool_choice(const Json& choice, Call& call) {
   if (!type) fields.fail_at("type", "tool_choice.type is missing");
   ARGENT_TRY(fields.finish());
   using Choice = Call::ToolChoice;
-  call.tool_choice = *type == "auto"   ? Choice::automatic
-                     : *type == "none" ? Choice::none
-                     : *type == "any"  ? Choice::required
-                                       : Choice::named;
+  call.tool_choice = *type == "auto" ? Choice::automatic : *type == "none" ? Choice::none : Choice::required;
   if (*type == "auto" || *type == "none") return {};
   if (call.tools.empty()) return fail(Code::invalid, "tool_choice.type is '{}', but there are no tools", *type);
   if (*type == "any") return {};
   if (!name) return fail(Code::invalid, "tool_choice.name is missing");
   for (const Json& tool : call.tools)
     if (tool["function"]["name"] == *name) {
-      call.tool_name = *name;
+      call.callable = {*name};
       return {};
     }
   return fail(Code::invalid, "tool_choice.name is '{}', which is none of the tools", name->substr(0, 80));
@@ -216,7 +213,7 @@ Status read_output(const Json& config, Constraint& constraint) {
   const Json* schema = form.object("schema");
   if (!type || !schema) form.fail_at("schema", "output_config.format wants type json_schema and a schema");
   ARGENT_TRY(form.finish());
-  constraint = {Constraint::Kind::json_schema, to_text(*schema), {}};
+  constraint = {Constraint::Kind::json_schema, to_text(*schema), {}, "output_config.format.schema"};
   return {};
 }
 
@@ -258,9 +255,7 @@ Result<Messages> read_request(const LoadedModel& model, const std::string& name,
   if (!messages) f.fail_at("messages", "messages is missing");
   ARGENT_TRY(f.finish());
   ARGENT_LET(m.call.messages, MessageReader().read(system ? *system : Json(), *messages));
-  if (tools) {
-    ARGENT_LET(m.call.tools, read_tools(*tools));
-  }
+  if (tools) ARGENT_TRY(read_tools(*tools, m.call));
   if (choice) ARGENT_TRY(read_tool_choice(*choice, m.call));
   m.call.think = false;
   if (thinking) ARGENT_TRY(read_thinking(*thinking, m));
@@ -414,11 +409,8 @@ Status create(const ApiContext& api, const Request& request, const std::shared_p
   ARGENT_TRY(fields.status());
   ARGENT_LET(const std::shared_ptr<LoadedModel> model, api.host->get(*name));
   ARGENT_LET(Messages m, read_request(*model, *name, fields, counting));
-  uint32_t n_prompt = 0;
-  if (counting || m.stream) {  // the first event has the number already
-    ARGENT_LET(const std::vector<int32_t> ids, prompt_tokens(*model, m.call));
-    n_prompt = uint32_t(ids.size());
-  }
+  ARGENT_TRY(make_prompt(*model, m.call));
+  const uint32_t n_prompt = uint32_t(m.call.generation.prompt.size());  // in a stream's first event already
   if (counting) {
     reply->send(200, to_text({{"input_tokens", n_prompt}}));
     return {};

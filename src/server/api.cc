@@ -4,6 +4,7 @@
 #include <random>
 
 #include "server/think_budget.h"
+#include "server/tool_rule.h"
 
 namespace argent::server {
 namespace {
@@ -26,11 +27,25 @@ class GrammarRule final : public TokenRule {
   std::vector<uint32_t> allowed_;
 };
 
+// The tools of a request that may be called.
+Json callable_tools(const Call& call) {
+  if (call.callable.empty()) return call.tools;
+  Json tools = Json::array();
+  for (const Json& tool : call.tools)
+    if (call.callable.contains(tool["function"]["name"].get<std::string>())) tools.push_back(tool);
+  return tools;
+}
+
 // From a service's events to a call's deltas: answers are split into content, reasoning and tool calls.
 class Translator final : public RequestSink {
  public:
-  Translator(std::shared_ptr<CallSink> sink, const Call& call, const OutputForm& form, bool parse)
-      : sink_(std::move(sink)), stops_(call.generation.stop), tools_(call.tools), form_(form), parse_(parse) {}
+  Translator(std::shared_ptr<CallSink> sink, const Call& call, bool parse)
+      : sink_(std::move(sink)),
+        stops_(call.generation.stop),
+        tools_(callable_tools(call)),
+        form_(call.form),
+        begun_(call.begun),
+        parse_(parse) {}
 
   void prompt_read(const RequestUsage&, std::vector<TokenInfo> probs) override {
     if (!probs.empty()) sink_->prompt(probs);
@@ -70,8 +85,9 @@ class Translator final : public RequestSink {
  private:
   OutputParser& parser_of(uint32_t index) {
     auto it = parsers_.find(index);
-    if (it == parsers_.end())
-      it = parsers_.emplace(index, OutputParser(form_, tools_, [](uint32_t) { return random_id("call_"); })).first;
+    if (it != parsers_.end()) return it->second;
+    it = parsers_.emplace(index, OutputParser(form_, tools_, [](uint32_t) { return random_id("call_"); })).first;
+    it->second.go_on_from(begun_);
     return it->second;
   }
 
@@ -79,6 +95,7 @@ class Translator final : public RequestSink {
   std::vector<std::string> stops_;
   Json tools_;
   OutputForm form_;
+  std::string begun_;
   bool parse_;
   std::map<uint32_t, OutputParser> parsers_;
 };
@@ -94,7 +111,11 @@ OutputForm form_of(const LoadedModel& model, const Call& call, std::string_view 
   if (!call.split_reasoning) form.think_begin.clear(), form.think_end.clear();
   if (!form.think_begin.empty()) {
     while (!prompt.empty() && (prompt.back() == '\n' || prompt.back() == ' ')) prompt.remove_suffix(1);
-    form.starts_in_thought = prompt.ends_with(form.think_begin);
+    const size_t text = call.begun.find_first_not_of(" \n");
+    const bool begun =
+        text != std::string::npos && call.begun.compare(text, form.think_begin.size(), form.think_begin) == 0;
+    form.starts_in_thought = call.begun.empty() ? prompt.ends_with(form.think_begin)
+                                                : begun && call.begun.find(form.think_end) == std::string::npos;
   }
   return form;
 }
@@ -114,8 +135,13 @@ bool continues(const Call& call) {
          !call.messages->back().contains("tool_calls");
 }
 
+struct Prompt {
+  Rendered rendered;
+  std::string begun;  // the end of it that answers go on from
+};
+
 // A last message of the assistant stays open: what the template writes behind its text is cut off.
-Result<Rendered> render_open(const ChatFormat& format, ChatRequest request) {
+Result<Prompt> render_open(const ChatFormat& format, ChatRequest request) {
   Json& last = request.messages.back();
   std::string text;
   ARGENT_LET(const Json normal, normalize_messages(request.messages));
@@ -128,77 +154,106 @@ Result<Rendered> render_open(const ChatFormat& format, ChatRequest request) {
   if (at == std::string::npos) {
     request.messages.erase(request.messages.end() - 1);
     request.add_generation_prompt = true;
-    return format.render(request);
+    ARGENT_LET(Rendered rendered, format.render(request));
+    return Prompt{std::move(rendered), {}};
   }
   const size_t end = at + text.size();
   whole.text.resize(end);
   std::erase_if(whole.spans, [&](const Span& s) { return s.begin >= end; });
   if (!whole.spans.empty()) whole.spans.back().end = std::min(whole.spans.back().end, end);
-  return whole;
+  return Prompt{std::move(whole), std::move(text)};
 }
 
-Result<Rendered> render(const LoadedModel& model, const Call& call) {
+Result<Prompt> render(const LoadedModel& model, const Call& call) {
   if (!model.chat) return fail(Code::unsupported, "{}", model.no_chat);
   if (!call.messages->is_array() || call.messages->empty()) return fail(Code::invalid, "messages is empty");
   if (has_tools(call) && !model.chat->capabilities().tools && model.output.tools == ToolStyle::none)
     return fail(Code::unsupported, "tools: the model's chat template knows no tools");
-  return continues(call) ? render_open(*model.chat, chat_request(call)) : model.chat->render(chat_request(call));
+  if (continues(call)) return render_open(*model.chat, chat_request(call));
+  ARGENT_LET(Rendered rendered, model.chat->render(chat_request(call)));
+  return Prompt{std::move(rendered), {}};
 }
 
 std::vector<grammar::Tool> grammar_tools(const Call& call) {
   std::vector<grammar::Tool> tools;
-  for (const Json& tool : call.tools) {
-    const Json function = tool.value("function", tool);
-    const std::string name = function.value("name", std::string());
-    if (call.tool_choice == Call::ToolChoice::named && name != call.tool_name) continue;
-    tools.push_back({name, function.contains("parameters") && function["parameters"].is_object()
-                               ? to_text(function["parameters"])
-                               : std::string()});
+  for (const Json& tool : callable_tools(call)) {
+    const Json& function = tool["function"];
+    const std::string name = function["name"].get<std::string>();
+    const bool has_schema = function.contains("parameters") && function["parameters"].is_object();
+    tools.push_back(
+        {name, has_schema ? to_text(function["parameters"]) : std::string(), call.strict_tools.contains(name)});
   }
   return tools;
 }
 
-// How a required call is written so that the model's parser reads it.
-grammar::ToolCallStyle call_style(ToolStyle style) {
-  switch (style) {
-    case ToolStyle::llama3:
-      return {"{\"name\": \"", "\", \"parameters\": ", "}", "; "};
-    case ToolStyle::mistral:
-      return {"[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": ", "}]", "\n"};
-    case ToolStyle::hermes:
-      return {};
-    default:
-      return {"{\"name\": \"", "\", \"arguments\": ", "}", "\n"};
-  }
+int max_calls(const Call& call) { return call.parallel_tool_calls ? 16 : 1; }
+
+std::unique_ptr<TokenRule> rule_of(std::shared_ptr<const grammar::Compiled> compiled) {
+  return std::make_unique<GrammarRule>(grammar::Matcher(std::move(compiled)));
 }
 
-Result<std::shared_ptr<const grammar::Compiled>> compile(const LoadedModel& model, const Call& call) {
+// An answer that is calls and nothing else.
+grammar::Compiler::Answer compile_calls(grammar::Compiler& compiler, const Call& call) {
+  const std::vector<CallMark>& marks = call_marks(call.form.tools);
+  if (marks.empty()) return fail(Code::unsupported, "tool_choice: the model's chat template knows no calls");
+  return compiler.tool_calls(grammar_tools(call), marks[0].style, max_calls(call));
+}
+
+grammar::Compiler::Answer compile_text(grammar::Compiler& compiler, const Constraint& constraint) {
   using Kind = Constraint::Kind;
-  const bool forced = has_tools(call) &&
-                      (call.tool_choice == Call::ToolChoice::required || call.tool_choice == Call::ToolChoice::named);
-  if (!forced && call.constraint.kind == Kind::none) return std::shared_ptr<const grammar::Compiled>();
-  ARGENT_LET(const std::shared_ptr<grammar::Compiler> compiler, model.grammars());
-  if (forced) {
-    const std::vector<grammar::Tool> tools = grammar_tools(call);
-    if (tools.empty()) return fail(Code::invalid, "tool_choice names '{}', which is none of the tools", call.tool_name);
-    return compiler->tool_calls(tools, call_style(model.output.tools), call.parallel_tool_calls ? 16 : 1);
-  }
-  switch (call.constraint.kind) {
+  switch (constraint.kind) {
     case Kind::json_object:
-      return compiler->json_object();
+      return compiler.json_object();
     case Kind::json_schema:
-      return compiler->json_schema(call.constraint.text);
+      return compiler.json_schema(constraint.text);
     case Kind::regex:
-      return compiler->regex(call.constraint.text);
+      return compiler.regex(constraint.text);
     case Kind::gbnf:
-      return compiler->gbnf(call.constraint.text);
+      return compiler.gbnf(constraint.text);
     default:
-      return compiler->choice(call.constraint.choices);
+      return compiler.choice(constraint.choices);
   }
 }
 
-std::vector<int32_t> encode(const Tokenizer& tokenizer, const Rendered& rendered) {
-  return encode_prompt(tokenizer, rendered);
+// The rule of a text with calls in it; null: they are free. Tools that are not strict are no reason to refuse.
+Result<std::unique_ptr<TokenRule>> rule_of_free_calls(const LoadedModel& model, grammar::Compiler& compiler,
+                                                      const Call& call) {
+  const std::vector<grammar::Tool> tools = grammar_tools(call);
+  std::vector<std::shared_ptr<const grammar::Compiled>> blocks;
+  for (const CallMark& mark : call_marks(call.form.tools)) {
+    auto block = compiler.tool_block(tools, mark.style, max_calls(call));
+    if (!block && call.strict_tools.empty()) return std::unique_ptr<TokenRule>();
+    if (!block) return block.error();
+    blocks.push_back(*std::move(block));
+  }
+  if (blocks.empty()) return std::unique_ptr<TokenRule>();
+  return watch_calls(*model.service->tokenizer(), call.form, model.openings(call.form), std::move(blocks),
+                     call.parallel_tool_calls, call.begun);
+}
+
+Result<std::unique_ptr<TokenRule>> rule_of(const LoadedModel& model, const Call& call) {
+  const bool tools = has_tools(call), constrained = call.constraint.kind != Constraint::Kind::none;
+  const bool forced = tools && call.tool_choice == Call::ToolChoice::required;
+  std::unique_ptr<TokenRule> whole, free;  // of the whole answer; of calls in a text
+  if (tools || constrained) {
+    ARGENT_LET(const std::shared_ptr<grammar::Compiler> compiler, model.grammars());
+    if (constrained && !forced) {
+      auto text = compile_text(*compiler, call.constraint);
+      if (!text) return fail(text.error().code, "{}: {}", call.constraint.field, text.error().message);
+      whole = rule_of(*std::move(text));
+    }
+    if (tools && (forced || constrained)) {
+      auto calls = compile_calls(*compiler, call);
+      if (!calls && (forced || !call.strict_tools.empty())) return calls.error();
+      if (calls) whole = either(std::move(whole), rule_of(*std::move(calls)));
+    } else if (tools) {
+      ARGENT_LET(free, rule_of_free_calls(model, *compiler, call));
+    }
+  }
+  const Tokenizer* tokenizer = model.service->tokenizer();
+  if (!call.form.think_begin.empty() && tokenizer && (call.think_budget || whole))
+    whole = limit_thinking(*tokenizer, call.form, call.think_budget, std::move(whole));
+  return both(std::move(whole), std::move(free));
 }
 
 }  // namespace
@@ -211,19 +266,35 @@ Result<std::shared_ptr<grammar::Compiler>> LoadedModel::grammars() const {
   return grammars_;
 }
 
-Result<std::string> render_prompt(const LoadedModel& model, const Call& call) {
-  if (!call.messages) return call.text.value_or("");
-  ARGENT_LET(Rendered rendered, render(model, call));
-  return std::move(rendered.text);
+std::shared_ptr<const CallOpenings> LoadedModel::openings(const OutputForm& form) const {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const CallOpenings>& known = openings_[form.think_begin];
+  if (!known) known = std::make_shared<CallOpenings>(*service->tokenizer(), form);
+  return known;
 }
 
-Result<std::vector<int32_t>> prompt_tokens(const LoadedModel& model, const Call& call) {
-  if (call.ids) return *call.ids;
+Result<std::string> render_prompt(const LoadedModel& model, const Call& call) {
+  if (!call.messages) return call.text.value_or("");
+  ARGENT_LET(Prompt prompt, render(model, call));
+  return std::move(prompt.rendered.text);
+}
+
+Status make_prompt(const LoadedModel& model, Call& call) {
   const Tokenizer* tokenizer = model.service->tokenizer();
+  if (call.ids) {
+    call.generation.prompt = *call.ids;
+    return {};
+  }
   if (!tokenizer) return fail(Code::unsupported, "{} has no tokenizer: it takes token ids only", model.name);
-  if (!call.messages) return tokenizer->encode(call.text.value_or(""), {call.add_bos, call.parse_special});
-  ARGENT_LET(const Rendered rendered, render(model, call));
-  return encode(*tokenizer, rendered);
+  if (!call.messages) {
+    call.generation.prompt = tokenizer->encode(call.text.value_or(""), {call.add_bos, call.parse_special});
+    return {};
+  }
+  ARGENT_LET(Prompt prompt, render(model, call));
+  call.begun = std::move(prompt.begun);
+  call.form = form_of(model, call, prompt.rendered.text);
+  call.generation.prompt = encode_prompt(*tokenizer, prompt.rendered);
+  return {};
 }
 
 Result<Running> start(ModelHost& host, Call call, std::shared_ptr<CallSink> sink) {
@@ -232,27 +303,12 @@ Result<Running> start(ModelHost& host, Call call, std::shared_ptr<CallSink> sink
 }
 
 Result<Running> start(const std::shared_ptr<LoadedModel>& model, Call call, std::shared_ptr<CallSink> sink) {
-  const Tokenizer* tokenizer = model->service->tokenizer();
-  if (!tokenizer && !call.ids)
-    return fail(Code::unsupported, "{} has no tokenizer: it takes token ids only", model->name);
-  OutputForm form;
-  if (call.messages) {
-    ARGENT_LET(const Rendered rendered, render(*model, call));
-    form = form_of(*model, call, rendered.text);
-    call.generation.prompt = encode(*tokenizer, rendered);
-  } else {
-    ARGENT_LET(call.generation.prompt, prompt_tokens(*model, call));
-  }
-  ARGENT_LET(std::shared_ptr<const grammar::Compiled> compiled, compile(*model, call));
-  std::unique_ptr<TokenRule> rule;
-  if (compiled) rule = std::make_unique<GrammarRule>(grammar::Matcher(std::move(compiled)));
-  if (!form.think_begin.empty() && tokenizer && (call.think_budget || rule))
-    rule = limit_thinking(*tokenizer, form, call.think_budget, std::move(rule));
-  call.generation.rule = std::move(rule);
+  if (call.generation.prompt.empty()) ARGENT_TRY(make_prompt(*model, call));
+  ARGENT_LET(call.generation.rule, rule_of(*model, call));
   // Parsers see the texts of the control tokens that mark calls and thoughts.
-  const bool parse = call.messages && (form.tools != ToolStyle::none || !form.think_begin.empty());
+  const bool parse = call.messages && (call.form.tools != ToolStyle::none || !call.form.think_begin.empty());
   call.generation.render_control = call.generation.render_control || parse;
-  auto translator = std::make_shared<Translator>(std::move(sink), call, form, parse);
+  auto translator = std::make_shared<Translator>(std::move(sink), call, parse);
   ARGENT_LET(const Service::RequestId id, model->service->submit(std::move(call.generation), std::move(translator)));
   return Running(model, id);
 }
@@ -278,9 +334,19 @@ int status_of(const Error& error) {
   }
 }
 
-std::string random_id(std::string_view prefix) {
+static uint64_t random_bits() {
   static thread_local std::mt19937_64 random(std::random_device{}());
-  return fmt::format("{}{:016x}{:08x}", prefix, random(), uint32_t(random()));
+  return random();
+}
+
+SampleParams LoadedModel::sampling() const {
+  SampleParams params = defaults;
+  if (!fixed_seed) params.seed = random_bits() >> 1;  // fits where seeds are signed
+  return params;
+}
+
+std::string random_id(std::string_view prefix) {
+  return fmt::format("{}{:016x}{:08x}", prefix, random_bits(), uint32_t(random_bits()));
 }
 
 std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }

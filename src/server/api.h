@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@
 
 namespace argent::server {
 
+class CallOpenings;
+
 // A model that serves, with what turns requests into tokens and tokens into answers. Immutable but for its service.
 struct LoadedModel {
   std::string name;  // as /v1/models lists it
@@ -30,13 +33,19 @@ struct LoadedModel {
   OutputForm output;
   GenerationRequest::Pooling pooling = GenerationRequest::Pooling::mean;
   SampleParams defaults{.temperature = 0.8f};  // sampling where a request says nothing
+  bool fixed_seed = false;                     // the seed too: otherwise each request has one of its own
+
+  SampleParams sampling() const;  // the defaults, with a seed
 
   // Made on first use. unsupported: no tokenizer.
   Result<std::shared_ptr<grammar::Compiler>> grammars() const;
+  // The same, of a form of its answers.
+  std::shared_ptr<const CallOpenings> openings(const OutputForm& form) const;
 
  private:
   mutable std::mutex mutex_;
   mutable std::shared_ptr<grammar::Compiler> grammars_;
+  mutable std::map<std::string, std::shared_ptr<const CallOpenings>> openings_;  // by the mark of thoughts
 };
 
 // Structured output.
@@ -45,6 +54,7 @@ struct Constraint {
   Kind kind = Kind::none;
   std::string text;  // the schema, pattern or grammar
   std::vector<std::string> choices;
+  std::string field = {};  // of the request, which errors name
 };
 
 struct Call {
@@ -59,9 +69,10 @@ struct Call {
 
   // Of messages:
   Json tools;  // OpenAI's form; null: none
-  enum class ToolChoice { automatic, none, required, named };
+  enum class ToolChoice { automatic, none, required };
   ToolChoice tool_choice = ToolChoice::automatic;
-  std::string tool_name;  // of ToolChoice::named
+  std::set<std::string> callable;      // the tools that may be called; empty: all
+  std::set<std::string> strict_tools;  // whose parameters are enforced, or refused
   bool parallel_tool_calls = true;
   Json variables = Json::object();       // chat_template_kwargs
   bool continue_last = true;             // a last message of the assistant is continued
@@ -70,7 +81,11 @@ struct Call {
   std::optional<uint32_t> think_budget;  // tokens of reasoning at most
 
   Constraint constraint;
-  GenerationRequest generation;  // prompt and rule are made from the above
+  GenerationRequest generation;  // the rule is made from the above, and the prompt by make_prompt()
+
+  // Made with the prompt:
+  OutputForm form;    // of the answers
+  std::string begun;  // of a message that is continued: what answers go on from
 };
 
 enum class FinishReason { stop, length, tool_calls, cancelled };
@@ -139,13 +154,15 @@ class ModelHost {
   virtual Status unload(const std::string& name) = 0;  // requests that run are let finish
 };
 
-// Begins a call: finds the model, renders, tokenizes, compiles. Errors come before anything is computed.
+// Renders and tokenizes, once for a call.
+Status make_prompt(const LoadedModel& model, Call& call);
+// Begins a call: finds the model, makes the prompt unless it was made, compiles. Errors come before anything is
+// computed.
 Result<Running> start(ModelHost& host, Call call, std::shared_ptr<CallSink> sink);
 // On this model, whatever happens to its name meanwhile: for sinks that refer to something of it.
 Result<Running> start(const std::shared_ptr<LoadedModel>& model, Call call, std::shared_ptr<CallSink> sink);
-// The prompt's text of a call with messages, and its tokens.
+// The prompt's text of a call with messages.
 Result<std::string> render_prompt(const LoadedModel& model, const Call& call);
-Result<std::vector<int32_t>> prompt_tokens(const LoadedModel& model, const Call& call);
 
 // The client's going cancels the call, its slowness pauses it.
 void tie(const std::shared_ptr<Reply>& reply, const Running& running);

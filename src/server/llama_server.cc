@@ -169,8 +169,8 @@ Status read_generation(Fields& f, const LoadedModel& model, Completion& c) {
   if (c.probabilities || c.return_tokens) g.log_probs = uint32_t(n_probs.value_or(0));
   const auto grammar = f.text("grammar");
   const Json* schema = f.find("json_schema");
-  if (grammar && !grammar->empty()) c.call.constraint = {Constraint::Kind::gbnf, *grammar, {}};
-  if (schema) c.call.constraint = {Constraint::Kind::json_schema, to_text(*schema), {}};
+  if (grammar && !grammar->empty()) c.call.constraint = {Constraint::Kind::gbnf, *grammar, {}, "grammar"};
+  if (schema) c.call.constraint = {Constraint::Kind::json_schema, to_text(*schema), {}, "json_schema"};
   if (grammar && !grammar->empty() && schema) f.fail_at("grammar", "grammar and json_schema exclude each other");
   const Json* bias = f.find("logit_bias");
   static constexpr NeutralField kNeutral[] = {{"dynatemp_range", 0},

@@ -82,9 +82,9 @@ Status read_options(const Json* options, const LoadedModel& model, GenerationReq
 Status read_format(const Json* format, Constraint& constraint) {
   if (!format || (format->is_string() && format->get_ref<const std::string&>().empty())) return {};
   if (format->is_object())
-    constraint = {Constraint::Kind::json_schema, to_text(*format), {}};
+    constraint = {Constraint::Kind::json_schema, to_text(*format), {}, "format"};
   else if (*format == "json")
-    constraint.kind = Constraint::Kind::json_object;
+    constraint = {Constraint::Kind::json_object, {}, {}, "format"};
   else
     return fail(Code::invalid, "format wants \"json\" or a schema");
   return {};
@@ -167,10 +167,28 @@ Status read_common(Fields& f, const LoadedModel& model, Asked& asked) {
   return read_format(format, asked.call.constraint);
 }
 
+// Tools go to the template as they are.
+Status read_tools(const Json& tools, Call& call) {
+  for (size_t i = 0; i < tools.size(); ++i) {
+    Fields tool(tools[i], fmt::format("tools[{}].", i));
+    const Json* function = tool.object("function");
+    ARGENT_TRY(tool.status());
+    if (!function) return fail(Code::invalid, "tools[{}].function is missing", i);
+    Fields f(*function, fmt::format("tools[{}].function.", i));
+    const auto name = f.text("name");
+    f.object("parameters");
+    ARGENT_TRY(f.status());
+    if (!name) return fail(Code::invalid, "tools[{}].function.name is missing", i);
+  }
+  call.tools = tools;
+  return {};
+}
+
 Status read_chat(Fields& f, const LoadedModel& model, Asked& asked) {
   const Json* messages = f.array("messages");
-  if (const Json* tools = f.array("tools")) asked.call.tools = *tools;
+  const Json* tools = f.array("tools");
   ARGENT_TRY(read_common(f, model, asked));
+  if (tools) ARGENT_TRY(read_tools(*tools, asked.call));
   asked.nothing = !messages || messages->empty();
   if (asked.nothing) return {};
   ARGENT_LET(asked.call.messages, read_messages(*messages));
@@ -386,7 +404,8 @@ Status embeddings(const ApiContext& api, const Request& request, const std::shar
   for (std::string& text : texts) {
     Call call;
     call.text = std::move(text);
-    ARGENT_LET(prompts.emplace_back(), prompt_tokens(*model, call));
+    ARGENT_TRY(make_prompt(*model, call));
+    prompts.push_back(std::move(call.generation.prompt));
     if (truncate && prompts.back().size() > model->service->n_ctx()) prompts.back().resize(model->service->n_ctx());
   }
   const auto begin = Clock::now();

@@ -32,7 +32,7 @@ Refusal blame(const Error& error, const Json& body, std::string_view prompt_fiel
 
 Result<Json> read_body(const server::Request& request);
 
-// What a request says of sampling; the model's defaults stand for the rest, a random seed for none.
+// What a request says of sampling; LoadedModel::sampling() stands for the rest.
 struct Sampling {
   std::optional<float> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
   std::optional<uint32_t> top_k, repeat_last_n;
@@ -51,7 +51,6 @@ struct Parsed {
   Call call;
   Sampling sampling;
   Streaming streaming;
-  std::string constraint_field;  // which field call.constraint comes from
 };
 
 // Each reads its fields and leaves its first error in them.
@@ -87,7 +86,7 @@ void absorb(Fields& body, Fields& inner);
 std::optional<Refusal> read_chat(const Json& body, Parsed& out);
 std::optional<Refusal> read_responses(const Json& body, Parsed& out);
 
-// The model of a request, its defaults applied and its constraint compiled, so that start() is all that is left.
+// The model of a request, its defaults applied, so that start() is all that is left.
 std::optional<Refusal> prepare(ModelHost& host, Parsed& parsed, std::shared_ptr<LoadedModel>& model);
 
 // ---- Answers
@@ -142,8 +141,9 @@ class TextChunks {
   std::string event(size_t index, std::string_view text) const;
 
  private:
-  std::string before_, end_;
-  bool chat_;
+  static void append_json(std::string& out, std::string_view text);
+  std::string before_, between_, end_;  // with the index and the text, or the text and the index, between them
+  bool text_first_ = false;
 };
 
 void add_completions_routes(const ApiContext& api);

@@ -172,27 +172,51 @@ void Events::fail(const Refusal& refusal) {
   reply_->end();
 }
 
-TextChunks::TextChunks(const Json& head, bool chat, bool include_usage) : chat_(chat) {
+TextChunks::TextChunks(const Json& head, bool chat, bool include_usage) {
   before_ = "data: " + to_text(head);
   before_.pop_back();
-  before_ += ",\"choices\":[{";
-  end_ = ",\"logprobs\":null,\"finish_reason\":null}]";
+  before_ += chat ? ",\"choices\":[{\"index\":" : ",\"choices\":[{\"text\":";
+  between_ = chat ? ",\"delta\":{\"content\":" : ",\"index\":";
+  end_ = chat ? "}" : "";
+  end_ += ",\"logprobs\":null,\"finish_reason\":null}]";
   end_ += include_usage ? ",\"usage\":null}\n\n" : "}\n\n";
+  text_first_ = !chat;
 }
 
 std::string TextChunks::event(size_t index, std::string_view text) const {
-  const bool plain =
-      std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c != '"' && c != '\\' && c < 0x7f; });
-  const std::string quoted = plain ? fmt::format("\"{}\"", text) : to_text(Json(text));
+  const std::string number = std::to_string(index);
   std::string out;
-  out.reserve(before_.size() + quoted.size() + end_.size() + 48);
+  out.reserve(before_.size() + between_.size() + end_.size() + number.size() + text.size() + 16);
   out += before_;
-  if (chat_)
-    fmt::format_to(std::back_inserter(out), "\"index\":{},\"delta\":{{\"content\":{}}}", index, quoted);
-  else
-    fmt::format_to(std::back_inserter(out), "\"text\":{},\"index\":{}", quoted, index);
+  if (!text_first_) out += number;
+  if (!text_first_) out += between_;
+  append_json(out, text);
+  if (text_first_) out += between_;
+  if (text_first_) out += number;
   out += end_;
   return out;
+}
+
+void TextChunks::append_json(std::string& out, std::string_view text) {
+  const size_t begin = out.size();
+  out += '"';
+  for (size_t i = 0; i < text.size();) {
+    size_t plain = i;
+    while (plain < text.size() && text[plain] >= 0x20 && text[plain] != '"' && text[plain] != '\\') ++plain;
+    out.append(text, i, plain - i);
+    if ((i = plain) == text.size()) break;
+    const char c = text[i++];
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (c == '\n') {
+      out += "\\n";
+    } else {  // what is not ASCII has to be checked
+      out.resize(begin);
+      out += to_text(Json(text));
+      return;
+    }
+  }
+  out += '"';
 }
 
 }  // namespace argent::server::openai

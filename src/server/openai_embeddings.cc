@@ -142,18 +142,18 @@ void handle(ModelHost& host, const server::Request& request, const std::shared_p
     Call call;
     call.text = prompt.text;
     call.ids = prompt.ids;
-    auto ids = prompt_tokens(*model, call);
-    if (!ids) return refuse(*reply, {ids.error(), "input"});
+    if (const Status made = make_prompt(*model, call); !made) return refuse(*reply, {made.error(), "input"});
+    std::vector<int32_t>& ids = call.generation.prompt;
     const auto wrong = [&](std::string what) {
       refuse(*reply, {fail(Code::invalid, "input[{}] {}", inputs.size(), what), "input"});
     };
-    if (ids->empty()) return wrong("has no tokens");
-    if (ids->size() > service.n_ctx())
-      return wrong(fmt::format("has {} tokens, the context {} positions", ids->size(), service.n_ctx()));
-    for (const int32_t id : *ids)
+    if (ids.empty()) return wrong("has no tokens");
+    if (ids.size() > service.n_ctx())
+      return wrong(fmt::format("has {} tokens, the context {} positions", ids.size(), service.n_ctx()));
+    for (const int32_t id : ids)
       if (uint32_t(id) >= service.model().n_vocab)
         return wrong(fmt::format("has the token {}, the vocabulary ids 0 to {}", id, service.model().n_vocab - 1));
-    inputs.push_back(std::move(*ids));
+    inputs.push_back(std::move(ids));
   }
   const auto batch = std::make_shared<Batch>(reply, *model, std::move(inputs), as_text);
   batch->advance();

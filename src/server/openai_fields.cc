@@ -1,6 +1,5 @@
 #include <charconv>
 #include <cmath>
-#include <random>
 
 #include "chat/chat.h"
 #include "chat/json_input.h"
@@ -50,9 +49,9 @@ void read_bias(Fields& fields, GenerationRequest& generation) {
 }
 
 void constrain(Fields& fields, std::string_view name, Constraint constraint, Parsed& parsed) {
-  if (!parsed.constraint_field.empty())
-    return fields.fail_at(name, fmt::format("{} and {} both constrain the answer", parsed.constraint_field, name));
-  parsed.constraint_field = name;
+  if (const std::string& other = parsed.call.constraint.field; !other.empty())
+    return fields.fail_at(name, fmt::format("{} and {} both constrain the answer", other, name));
+  constraint.field = name;
   parsed.call.constraint = std::move(constraint);
 }
 
@@ -71,29 +70,89 @@ void read_pattern(Fields& fields, std::string_view name, Constraint::Kind kind, 
     constrain(fields, name, {kind, std::move(*text), {}}, parsed);
 }
 
+// `inner` has the field `name`, which is `path` of the body.
+void read_choice(Fields& fields, Fields& inner, std::string_view name, std::string_view path, Parsed& parsed) {
+  const Json* choices = inner.array(name);
+  if (!choices) return;
+  if (choices->empty()) return inner.fail_at(name, fmt::format("{} is empty", path));
+  if (auto texts = inner.texts(name, 4096))
+    constrain(fields, path, {Constraint::Kind::choice, {}, std::move(*texts)}, parsed);
+}
+
+// What vLLM has in place of the guided_* fields.
+void read_structured_outputs(Fields& fields, const Json& outputs, Parsed& parsed) {
+  Fields inner(outputs, "structured_outputs.");
+  const Json* schema = inner.find("json");
+  if (schema && !schema->is_object() && !schema->is_string())
+    inner.fail_at("json", "structured_outputs.json wants a JSON schema");
+  const auto regex = inner.text("regex"), grammar = inner.text("grammar");
+  const bool any_object = inner.flag("json_object").value_or(false);
+  using Kind = Constraint::Kind;
+  const auto add = [&](const char* path, Constraint c) { constrain(fields, path, std::move(c), parsed); };
+  if (schema)
+    add("structured_outputs.json",
+        {Kind::json_schema, schema->is_string() ? schema->get<std::string>() : to_text(*schema), {}});
+  if (regex) add("structured_outputs.regex", {Kind::regex, *regex, {}});
+  if (grammar) add("structured_outputs.grammar", {Kind::gbnf, *grammar, {}});
+  if (any_object) add("structured_outputs.json_object", {Kind::json_object, {}, {}});
+  read_choice(fields, inner, "choice", "structured_outputs.choice", parsed);
+  absorb(fields, inner);
+}
+
+// {"type": "function", "function": {"name"}} at `path`, or flat: its name, which is that of a tool.
+std::string read_tool_reference(Fields& fields, const Json& json, const std::string& path, bool flat,
+                                const Call& call) {
+  Fields named(json, path + ".");
+  named.word("type", {"function"});
+  std::optional<std::string> name;
+  if (flat) {
+    name = named.text("name");
+  } else if (const Json* function = named.object("function")) {
+    Fields inner(*function, path + ".function.");
+    name = inner.text("name");
+    absorb(fields, inner);
+  }
+  if (!name) named.fail_at(flat ? "name" : "function.name", path + " wants the name of a tool");
+  absorb(fields, named);
+  for (const Json& tool : call.tools)
+    if (name && tool["function"]["name"] == *name) return *name;
+  fields.fail_at(path, fmt::format("{} is '{}', which is none of the tools", path, name.value_or("").substr(0, 60)));
+  return "";
+}
+
+// Some of the tools: {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}, or flat.
+void read_allowed_tools(Fields& fields, const Json& choice, bool flat, Call& call) {
+  const std::string path = flat ? "tool_choice" : "tool_choice.allowed_tools";
+  const auto read = [&](Fields& f) {
+    if (f.word("mode", {"auto", "required"}) == "required") call.tool_choice = Call::ToolChoice::required;
+    const Json* tools = f.array("tools");
+    if (!tools || tools->empty()) return f.fail_at("tools", path + ".tools wants at least one of the tools");
+    for (size_t i = 0; i < tools->size(); ++i)
+      call.callable.insert(read_tool_reference(fields, (*tools)[i], fmt::format("{}.tools[{}]", path, i), flat, call));
+  };
+  Fields outer(choice, "tool_choice.");
+  outer.text("type");
+  if (flat) {
+    read(outer);
+  } else if (const Json* object = outer.object("allowed_tools")) {
+    Fields inner(*object, path + ".");
+    read(inner);
+    absorb(fields, inner);
+  } else {
+    outer.fail_at("allowed_tools", path + " is missing");
+  }
+  absorb(fields, outer);
+}
+
 void read_tool_choice(Fields& fields, bool flat, Call& call) {
   const Json* choice = fields.find("tool_choice");
   if (!choice) return;
   using Choice = Call::ToolChoice;
   if (choice->is_object()) {
-    Fields named(*choice, "tool_choice.");
-    named.word("type", {"function"});
-    std::optional<std::string> name;
-    if (flat) {
-      name = named.text("name");
-    } else if (const Json* function = named.object("function")) {
-      Fields inner(*function, "tool_choice.function.");
-      name = inner.text("name");
-      absorb(fields, inner);
-    }
-    if (!name) named.fail_at(flat ? "name" : "function.name", "tool_choice wants the name of a tool");
-    absorb(fields, named);
-    call.tool_choice = Choice::named;
-    call.tool_name = name.value_or("");
-    for (const Json& tool : call.tools)
-      if (tool["function"]["name"] == call.tool_name) return;
-    return fields.fail_at("tool_choice",
-                          fmt::format("tool_choice is '{}', which is none of the tools", call.tool_name.substr(0, 60)));
+    if (choice->value("type", Json()) == "allowed_tools") return read_allowed_tools(fields, *choice, flat, call);
+    call.tool_choice = Choice::required;
+    call.callable.insert(read_tool_reference(fields, *choice, "tool_choice", flat, call));
+    return;
   }
   const std::optional<std::string> word = fields.word("tool_choice", {"auto", "none", "required"});
   if (!word) return;
@@ -119,8 +178,7 @@ SampleParams Sampling::over(SampleParams p) const {
   if (repeat_last_n) p.repeat_last_n = *repeat_last_n;
   if (presence_penalty) p.presence_penalty = *presence_penalty;
   if (frequency_penalty) p.frequency_penalty = *frequency_penalty;
-  std::random_device device;
-  p.seed = seed ? *seed : uint64_t(device()) << 32 | device();
+  if (seed) p.seed = *seed;
   return p;
 }
 
@@ -233,11 +291,8 @@ void read_constraint(Fields& fields, Parsed& parsed) {
   read_pattern(fields, "guided_regex", Constraint::Kind::regex, parsed);
   read_pattern(fields, "guided_grammar", Constraint::Kind::gbnf, parsed);
   read_pattern(fields, "grammar", Constraint::Kind::gbnf, parsed);
-  const Json* choices = fields.array("guided_choice");
-  if (!choices) return;
-  if (choices->empty()) return fields.fail_at("guided_choice", "guided_choice is empty");
-  if (auto texts = fields.texts("guided_choice", 4096))
-    constrain(fields, "guided_choice", {Constraint::Kind::choice, {}, std::move(*texts)}, parsed);
+  read_choice(fields, fields, "guided_choice", "guided_choice", parsed);
+  if (const Json* outputs = fields.object("structured_outputs")) read_structured_outputs(fields, *outputs, parsed);
 }
 
 void read_tools(Fields& fields, bool flat, Call& call) {
@@ -247,7 +302,13 @@ void read_tools(Fields& fields, bool flat, Call& call) {
     for (size_t i = 0; i < tools->size(); ++i) {
       const std::string path = fmt::format("tools[{}].", i);
       Fields tool((*tools)[i], path);
-      if (!tool.word("type", {"function"})) tool.fail_at("type", path + "type is missing");
+      const auto type = tool.text("type");
+      if (!type) tool.fail_at("type", path + "type is missing");
+      if (type == "custom")  // a text in a grammar
+        tool.fail_at("type", path + "type is 'custom', wants function; texts that keep to a grammar are asked for by " +
+                                 "guided_regex, or by grammar in GBNF's syntax (lark is not read)");
+      else if (type && *type != "function")
+        tool.fail_at("type", fmt::format("{}type is '{}', wants function", path, type->substr(0, 40)));
       Json function = Json::object();
       const auto read_function = [&](Fields& in, const std::string& at) {
         const std::optional<std::string> name = in.text("name");
@@ -259,7 +320,9 @@ void read_tools(Fields& fields, bool flat, Call& call) {
         function["description"] = in.text("description").value_or("");  // templates take it for granted
         const Json* parameters = in.object("parameters");
         function["parameters"] = parameters ? *parameters : Json{{"type", "object"}, {"properties", Json::object()}};
-        if (const auto strict = in.flag("strict"); strict && !flat) function["strict"] = *strict;
+        const auto strict = in.flag("strict");
+        if (strict.value_or(false)) call.strict_tools.insert(*name);
+        if (strict && !flat) function["strict"] = *strict;  // templates show it
       };
       if (flat) {
         read_function(tool, path);
@@ -281,10 +344,10 @@ void read_tools(Fields& fields, bool flat, Call& call) {
 
 void check_forced_call(Fields& fields, const Parsed& parsed) {
   const Call::ToolChoice choice = parsed.call.tool_choice;
-  if (parsed.constraint_field.empty()) return;
-  if (choice != Call::ToolChoice::required && choice != Call::ToolChoice::named) return;
-  fields.fail_at(parsed.constraint_field,
-                 fmt::format("{} constrains an answer that tool_choice wants to be a call", parsed.constraint_field));
+  const std::string& field = parsed.call.constraint.field;
+  if (field.empty()) return;
+  if (choice != Call::ToolChoice::required) return;
+  fields.fail_at(field, fmt::format("{} constrains an answer that tool_choice wants to be a call", field));
 }
 
 void read_effort(Fields& fields, std::string_view name, Call& call) {
@@ -350,21 +413,8 @@ std::optional<Refusal> prepare(ModelHost& host, Parsed& parsed, std::shared_ptr<
   if (!loaded) return Refusal{loaded.error(), loaded.error().code == Code::not_found ? "model" : ""};
   model = *loaded;
   parsed.call.model = model->name;
-  parsed.call.generation.sampling = parsed.sampling.over(model->defaults);
-  const Constraint& c = parsed.call.constraint;
-  if (c.kind == Constraint::Kind::none) return std::nullopt;
-  // start() finds it in the compiler's cache.
-  const auto compiler = model->grammars();
-  if (!compiler) return Refusal{compiler.error(), parsed.constraint_field};
-  const grammar::Compiler::Answer compiled = c.kind == Constraint::Kind::json_object ? (*compiler)->json_object()
-                                             : c.kind == Constraint::Kind::json_schema
-                                                 ? (*compiler)->json_schema(c.text)
-                                             : c.kind == Constraint::Kind::regex ? (*compiler)->regex(c.text)
-                                             : c.kind == Constraint::Kind::gbnf  ? (*compiler)->gbnf(c.text)
-                                                                                 : (*compiler)->choice(c.choices);
-  if (compiled) return std::nullopt;
-  return Refusal{{compiled.error().code, fmt::format("{}: {}", parsed.constraint_field, compiled.error().message)},
-                 parsed.constraint_field};
+  parsed.call.generation.sampling = parsed.sampling.over(model->sampling());
+  return std::nullopt;
 }
 
 }  // namespace argent::server::openai

@@ -335,6 +335,10 @@ void Tokenizer::append_bytes(int32_t id, std::string& out, bool render_control) 
       break;
     case TokenType::normal:
       for (size_t i = 0; i < t.size();) {
+        size_t plain = i;  // both families write these as they are
+        while (plain < t.size() && t[plain] > ' ' && t[plain] < 0x7f) ++plain;
+        out.append(t, i, plain - i);
+        if ((i = plain) == t.size()) break;
         const Utf8Char c = decode_utf8(t.data() + i, t.size() - i);
         const int byte = impl_->bpe ? char_to_byte(c.cp) : c.cp == 0x2581 ? ' ' : -1;
         if (byte >= 0 && c.valid) {

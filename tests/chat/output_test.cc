@@ -364,6 +364,8 @@ TEST(Output, Atem) {
                        call("get.time-now", parameter("a", "1")) + "<|eot|>",
                    "|a|f#0 {}|get.time-now#1 {\"a\": 1}"},
                   {"no header", "no header|"},
+                  {"<atem:function_calls><atem:invoke name=\"f\"></atem:invoke></atem:function_calls>", "||f#0 {}"},
+                  {" <atem:function_calls><atem:invoke name=\"f\"></atem:invoke></atem:function_calls>", "||f#0 {}"},
                   {" to=", " to=|"},
               });
   for (const std::string& p :
@@ -374,6 +376,43 @@ TEST(Output, Atem) {
   }
   form.starts_in_thought = true;
   expect_any_cut(form, "why<|eom|><|start|>assistant to=user<|message|>so", "so|why");
+}
+
+// The prompt ends with the first part; what comes back is of the second alone, but a call that is open in both is
+// whole.
+TEST(Output, GoesOnFromThePrompt) {
+  const OutputForm form{ToolStyle::hermes, "<think>", "</think>", false};
+  const std::string long_text(1500, 'x');
+  const struct {
+    std::string begun, text, expected;
+  } rows[] = {
+      {"", "<think>a</think>b", "b|a"},
+      {"The", " end <think>", " end <think>|"},  // no thought behind text
+      {"<think>\nHm", "m</think>\n\nso", "so|m"},
+      {"<think>a</think>\n", "b", "b|"},
+      {"I look. <tool_", "call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", "||f#0 {}"},
+      {"<tool_call>{\"name\":\"f\",\"argu", "ments\":{\"n\":1}}</tool_call> x", " x||f#0 {\"n\":1}"},
+      {"<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"" + long_text, "y\"}}</tool_call>",
+       "||f#0 {\"s\":\"" + long_text + "y\"}"},
+      {"<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n",
+       "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", "||f#0 {}"},
+      {"<tool_call>{\"name\"", ": 5}", ": 5}|"},  // what was given is not given again
+      {"<tool_c", "up>", "up>|"},
+      {"<tool_c", "", "|"},
+      {"<<tool_call", ">x", ">x|"},
+      {"a <", "b", "b|"},
+  };
+  for (const auto& row : rows)
+    for (size_t cut = 0; cut <= row.text.size(); ++cut) {
+      OutputParser parser(form, tools(), [](uint32_t i) { return std::to_string(i); });
+      parser.go_on_from(row.begun);
+      Joined j;
+      j.add(parser.push(std::string_view(row.text).substr(0, cut)));
+      j.add(parser.push(std::string_view(row.text).substr(cut)));
+      j.add(parser.finish());
+      ASSERT_EQ(j.text(), row.expected) << row.begun << " + " << row.text << " cut at " << cut;
+      ASSERT_EQ(parser.n_calls(), j.sum.calls.size());
+    }
 }
 
 TEST(Output, DeltasAreWholeCharacters) {

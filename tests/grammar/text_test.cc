@@ -110,6 +110,8 @@ TEST(Gbnf, ErrorsNameThePlace) {
       {"root ::= \"\\q\"", "line 1, column 11: unknown escape"},
       {"root ::= \"a\"{3,1}", "line 1, column 18: {3,1}"},
       {"root = \"a\"", "line 1, column 6: '::='"},
+      {"start: \"a\" | \"b\"", "line 1, column 6: '::=' must follow the rule's name (grammars are in GBNF's"},
+      {"%llguidance {}\nstart: \"a\"", "line 1, column 1: a rule begins with its name (grammars are in GBNF's"},
       {"root ::= <think>", "line 1, column 10: tokens"},
       {"root ::= root \"a\" | \"b\"", "rule 'root' is left-recursive"},
       {"root ::= a? root \"x\" | \"b\"\na ::= \"a\"", "rule 'root' is left-recursive"},
@@ -134,25 +136,167 @@ TEST(Choice, IsOneOfTheTexts) {
   EXPECT_FALSE(compiler->choice(std::vector<std::string>{"a", ""}));
 }
 
+ToolCallStyle hermes() { return {"<tool_call>", {{.close = "\n</tool_call>"}}, "\n"}; }
+
+const std::vector<Tool>& two_tools() {
+  static const std::vector<Tool> tools{
+      {"get_weather", R"({"type":"object","properties":{"city":{"type":"string"}},"required":["city"]})"}, {"now", ""}};
+  return tools;
+}
+
 TEST(ToolCalls, AreOneOfTheToolsAndNothingElse) {
   const auto compiler = small_compiler();
-  const std::vector<Tool> tools{
-      {"get_weather", R"({"type":"object","properties":{"city":{"type":"string"}},"required":["city"]})"}, {"now", ""}};
-  const auto compiled = compiler->tool_calls(tools, ToolCallStyle{}, 2);
+  const auto compiled = compiler->tool_calls(two_tools(), hermes(), 2);
   ASSERT_TRUE(compiled) << compiled.error().message;
   const std::string weather =
       "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bern\"}}\n</tool_call>";
-  const std::string now = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  const std::string now = "<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>";
   EXPECT_TRUE(accepts(*compiled, weather));
   EXPECT_TRUE(accepts(*compiled, now + "\n" + weather));
   EXPECT_FALSE(accepts(*compiled, now + "\n" + now + "\n" + now));
   EXPECT_FALSE(accepts(*compiled, "Sure! " + now));
   EXPECT_FALSE(accepts(*compiled, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {}}\n</tool_call>"));
-  const auto bad = compiler->tool_calls(std::vector<Tool>{{"a", ""}, {"b", R"({"properties":{"x":{"not":{}}}})"}},
-                                        ToolCallStyle{}, 1);
+  EXPECT_FALSE(accepts(*compiled, "<tool_call>\n{\"name\": \"now\", \"arguments\": 5}\n</tool_call>"));
+  const auto bad =
+      compiler->tool_calls(std::vector<Tool>{{"a", ""}, {"b", R"({"properties":{"x":{"not":{}}}})"}}, hermes(), 1);
   ASSERT_FALSE(bad);
   EXPECT_TRUE(bad.error().message.starts_with("tools/1/parameters#/properties/x: 'not'")) << bad.error().message;
-  EXPECT_FALSE(compiler->tool_calls(std::vector<Tool>{{"bad name", ""}}, ToolCallStyle{}, 1));
+  EXPECT_FALSE(compiler->tool_calls(std::vector<Tool>{{"bad name", ""}}, hermes(), 1));
+  EXPECT_FALSE(compiler->tool_calls(std::vector<Tool>{{"a", R"({"type":"string"})"}}, hermes(), 1));
+}
+
+TEST(ToolCalls, WithoutParametersTakeNone) {
+  const auto compiler = small_compiler();
+  const auto call = [](std::string_view arguments) {
+    return fmt::format("{{\"name\": \"f\", \"arguments\": {}}}</tool_call>", arguments);
+  };
+  const struct {
+    const char* schema;
+    bool takes_any;
+  } rows[] = {{R"({"type":"object","properties":{}})", false},
+              {R"({"properties":{},"required":[],"title":"f"})", false},
+              {R"({"type":"object","properties":{},"additionalProperties":true})", true},
+              {R"({"type":"object","properties":{},"additionalProperties":{"type":"integer"}})", true},
+              {R"({"type":"object"})", true},
+              {"{}", true},
+              {"", true}};
+  for (const auto& row : rows) {
+    const auto block = compiler->tool_block(std::vector<Tool>{{"f", row.schema}}, hermes(), 1);
+    ASSERT_TRUE(block) << block.error().message;
+    EXPECT_TRUE(accepts(*block, call("{}"))) << row.schema;
+    EXPECT_TRUE(accepts(*block, call("{ }"))) << row.schema;
+    EXPECT_EQ(accepts(*block, call("{\"a\": 1}")), row.takes_any) << row.schema;
+  }
+}
+
+TEST(ToolCalls, BlocksAreCompleteAtTheirEnd) {
+  const auto compiler = small_compiler();
+  const auto compiled = compiler->tool_block(two_tools(), hermes(), 2);
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  Matcher matcher(*compiled);
+  EXPECT_FALSE(matcher.accept_text("{\"name\": \"nobody"));
+  EXPECT_EQ(matcher.n_accepted(), 0);
+  EXPECT_TRUE(matcher.accept_text("\n{\"name\": \"now\", \"arguments\": {"));
+  EXPECT_EQ(matcher.n_accepted(), 1);
+  EXPECT_TRUE(matcher.accept_text("}}\n</tool_call"));
+  EXPECT_FALSE(matcher.is_complete());
+  EXPECT_TRUE(matcher.accept('>'));
+  EXPECT_TRUE(matcher.is_complete());
+  EXPECT_TRUE(matcher.accept_text(" \n\n\t "));
+  EXPECT_TRUE(matcher.is_complete());
+  EXPECT_FALSE(matcher.accept_text("<tool_call>"));  // another block is none of this one's
+}
+
+TEST(ToolCalls, ListsAndSeveralForms) {
+  const auto compiler = small_compiler();
+  const ToolCallStyle style{
+      "[CALLS]",
+      {{.open = "\n[", .between = "\n,", .close = "\n]"}, {.name_begin = "", .name_end = {"[ARGS]", "[A]"}, .end = ""}},
+      ""};
+  const auto calls = compiler->tool_calls(two_tools(), style, 3);
+  ASSERT_TRUE(calls) << calls.error().message;
+  const std::string now = R"({"name": "now", "arguments": {"a": [1]}})";
+  EXPECT_TRUE(accepts(*calls, "[CALLS][" + now + "]"));
+  EXPECT_TRUE(accepts(*calls, "[CALLS][" + now + ", " + now + " ,\n" + now + "]"));
+  EXPECT_FALSE(accepts(*calls, "[CALLS][" + now + ", " + now + ", " + now + ", " + now + "]"));
+  EXPECT_FALSE(accepts(*calls, "[CALLS][" + now + "][CALLS][" + now + "]"));
+  EXPECT_FALSE(accepts(*calls, "[CALLS][]"));
+  EXPECT_TRUE(accepts(*calls, "[CALLS]now[ARGS]{}[CALLS]now[A]{}[CALLS]now[ARGS]{}"));
+  EXPECT_FALSE(accepts(*calls, "[CALLS]now[ARGS]{}[CALLS]now[A]{}[CALLS]now[ARGS]{}[CALLS]now[ARGS]{}"));
+  const auto block = compiler->tool_block(two_tools(), style, 1);
+  ASSERT_TRUE(block) << block.error().message;
+  EXPECT_TRUE(accepts(*block, "[" + now + "] "));
+  EXPECT_TRUE(accepts(*block, "now[ARGS]{}"));
+  EXPECT_FALSE(accepts(*block, "[" + now + ", " + now + "]"));
+}
+
+TEST(ToolCalls, ArgumentsInTags) {
+  const auto compiler = small_compiler();
+  const ToolCallStyle style{"<c>",
+                            {{.open = "\n",
+                              .name_begin = "<i ",
+                              .name_end = {">"},
+                              .end = "\n</i>",
+                              .between = "\n",
+                              .close = "\n</c>",
+                              .tags = ToolCallStyle::Tags{"\n<p ", ">", "</p>"}}},
+                            "",
+                            "to=",
+                            ":"};
+  const std::vector<Tool> tools{
+      {"f",
+       R"({"type":"object","required":["s","n"],"properties":{"s":{"type":"string"},"n":{"type":"integer","maximum":9},
+           "e":{"type":"string","enum":["a\"b","c"]},"p":{"type":["string","null"],"pattern":"^[a-c]+$"},
+           "l":{"type":"string","maxLength":2},"o":{"type":"object","properties":{"k":{"type":"string"}}},
+           "u":{"enum":["x",1]}}})",
+       true},
+      {"g", R"({"not":{}})", false}};
+  const auto block = compiler->tool_block(tools, style, 2);
+  ASSERT_TRUE(block) << block.error().message;
+  const auto f = [](const std::string& parameters) { return "\n<i f>" + parameters + "</i></c>"; };
+  const std::string good = "\n<p s>a \"b\" </p </b> <<p x>\n\\n</p>\n<p n>7</p>";
+  for (const char* more : {"", "<p e>a\"b</p>", "\n<p p>cab</p>", "<p l></p>", "<p l>é<</p>",
+                           "<p o>{\"k\": \"</p>\"}</p>", "<p u>\"x\"</p>", "<p u>1</p>", "<p e>c</p><p l>xy</p>"})
+    EXPECT_TRUE(accepts(*block, f(good + more))) << more;
+  for (const char* bad : {"<p e>a</p>", "<p p>x</p>", "<p l>xyz</p>", "<p u>x</p>", "<p o>text</p>", "<p z>1</p>",
+                          "<p l>x</p><p e>c</p>", "<p n>7</p>"})
+    EXPECT_FALSE(accepts(*block, f(good + bad))) << bad;
+  EXPECT_FALSE(accepts(*block, f("<p n>7</p>")));
+  EXPECT_FALSE(accepts(*block, f("<p s>x</p><p n>\"7\"</p>")));
+  EXPECT_TRUE(accepts(*block, "<i g><p any>what</p><p thing>ever</p></i><i g></i></c>"));
+  EXPECT_FALSE(accepts(*block, "<i g></i><i g></i><i g></i></c>"));
+  const auto forced = compiler->tool_calls(tools, style, 1);
+  ASSERT_TRUE(forced) << forced.error().message;
+  EXPECT_TRUE(accepts(*forced, "to=g:<c><i g></i></c>"));
+  EXPECT_FALSE(accepts(*forced, "<c><i g></i></c>"));
+  EXPECT_FALSE(accepts(*forced, "to=h:<c><i g></i></c>"));
+}
+
+TEST(ToolCalls, WhatCanNotBeEnforcedIsAnyObjectUnlessStrict) {
+  const auto compiler = small_compiler();
+  const auto call = [](std::string_view arguments) {
+    return fmt::format("{{\"name\": \"f\", \"arguments\": {}}}</tool_call>", arguments);
+  };
+  const char* const schemas[] = {
+      R"({"properties":{"x":{"not":{}}}})",
+      R"({"type":"object","properties":{"x":{"type":"float"}}})",
+      R"({"type":"array"})",
+      R"({"type":)",
+      R"({"type":"object","properties":{"x":{"$ref":"#/none"}}})",
+      R"({"type":"object","required":["x"],"properties":{"x":{"minimum":2,"maximum":1}}})",
+      R"({"type":"object","properties":{"x":{"type":"string","pattern":"((ab){1,900}){1,900}"}}})"};
+  for (const char* schema : schemas) {
+    const std::vector<Tool> tools{{"f", schema, false},
+                                  {"g", R"({"properties":{"n":{"enum":[7]}},"required":["n"]})", false}};
+    const auto compiled = compiler->tool_block(tools, hermes(), 1);
+    ASSERT_TRUE(compiled) << schema << " " << compiled.error().message;
+    EXPECT_TRUE(accepts(*compiled, call(R"({"y": [null, {}]})"))) << schema;
+    EXPECT_TRUE(accepts(*compiled, call("{}"))) << schema;
+    for (const char* arguments : {"5", "[]", "\"{}\"", ""}) EXPECT_FALSE(accepts(*compiled, call(arguments))) << schema;
+    EXPECT_TRUE(accepts(*compiled, R"({"name": "g", "arguments": {"n": 7}}</tool_call>)"));  // the others are enforced
+    EXPECT_FALSE(accepts(*compiled, R"({"name": "g", "arguments": {"n": 8}}</tool_call>)"));
+    EXPECT_FALSE(compiler->tool_block(std::vector<Tool>{{"f", schema, true}}, hermes(), 1)) << schema;
+  }
 }
 
 TEST(Matcher, RollbackAndForkGiveTheSameMasks) {

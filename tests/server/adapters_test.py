@@ -13,6 +13,7 @@ import unittest
 import adapters_harness
 from adapters_harness import HELLO, MODEL, OLLAMA_WEATHER, Case, Server
 from anthropic_cases import Messages, Thinking, Tools  # noqa: F401
+from tool_calls_cases import FreeCalls  # noqa: F401
 
 
 class Ollama(Case):

@@ -200,6 +200,10 @@ class Chat(Base):
         text = self.chat(guided_regex="[0-9]{3}-[a-f]{2}")["choices"][0]["message"]["content"]
         self.assertRegex(text, "^[0-9]{3}-[a-f]{2}$")
         self.assertIn(self.chat(grammar='root ::= "yes" | "no"')["choices"][0]["message"]["content"], ("yes", "no"))
+        for body, pattern in (({"regex": "[0-9]{3}"}, "^[0-9]{3}$"), ({"choice": ["yes", "no"]}, "^(yes|no)$"), ({"json_object": True}, "^{"),
+                              ({"grammar": 'root ::= "a"'}, "^a$"), ({"json": PERSON}, '"age"'), ({"json": json.dumps(PERSON)}, '"age"')):
+            text = self.chat(structured_outputs=body, max_tokens=120, seed=1)["choices"][0]["message"]["content"]
+            self.assertRegex(text, pattern)
 
     def test_tools(self):
         named = {"type": "function", "function": {"name": "weather"}}
@@ -211,6 +215,15 @@ class Chat(Base):
             call, = answer.choices[0].message.tool_calls
             self.assertEqual(call.function.name, "weather")
             self.assertLessEqual(1, json.loads(call.function.arguments)["days"])
+        for mode in ("auto", "required"):
+            allowed = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named]}}
+            answer = self.client.chat.completions.create(model="", messages=ask, tools=[other, WEATHER], max_tokens=120,
+                                                         tool_choice=allowed, parallel_tool_calls=False, seed=3)
+            self.assertEqual([c.function.name for c in answer.choices[0].message.tool_calls or ()],
+                             ["weather"] if mode == "required" else [])
+        answer = self.client.chat.completions.create(model="", messages=ask, tools=[WEATHER], max_tokens=120,
+                                                     tool_choice="required", parallel_tool_calls=False, seed=3)
+        call, = answer.choices[0].message.tool_calls
         history = ask + [answer.choices[0].message.model_dump(),
                          {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
         self.assertNotIn("status", self.chat(messages=history, tools=[WEATHER]))
@@ -298,6 +311,15 @@ class Errors(Base):
             ("guided_regex", {"response_format": {"type": "json_object"}, "guided_regex": "a"}),
             ("tools[0].function.name", {"tools": [tool]}), ("tools[0].type", {"tools": [{"type": "web_search"}]}),
             ("tools[0].function", {"tools": [{"type": "function"}]}),
+            ("tools[0].type", {"tools": [{"type": "custom", "custom": {"name": "sql", "format": {
+                "type": "grammar", "grammar": {"syntax": "lark", "definition": 'start: "a"'}}}}]}),
+            ("grammar", {"grammar": 'start: "a"'}), ("guided_grammar", {"guided_grammar": "%llguidance {}"}),
+            ("structured_outputs.grammar", {"structured_outputs": {"grammar": "root ::= ("}}),
+            ("structured_outputs.regex", {"structured_outputs": {"json": PERSON, "regex": "a"}}),
+            ("structured_outputs.lark", {"structured_outputs": {"lark": "a"}}),
+            ("tool_choice.allowed_tools.tools[0]", {"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "allowed_tools": {
+                "mode": "auto", "tools": [{"type": "function", "function": {"name": "x"}}]}}}),
+            ("tool_choice.allowed_tools.tools", {"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "allowed_tools": {}}}),
             ("tool_choice", {"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "x"}}}),
             ("guided_json", {"tools": [WEATHER], "tool_choice": "required", "guided_json": PERSON}),
             ("stream_options", {"stream": False, "stream_options": {"include_usage": True}}),
