@@ -148,8 +148,8 @@ Status decode(Bench& b, const Heads& h, uint32_t depth, const std::string& name)
 }  // namespace
 
 void attention(Bench& b) {
-  const auto told = [](const std::string& name, const Status& status) {
-    if (!status) fmt::print(stderr, "{}: {}\n", name, status.error().message);
+  const auto told = [&](const std::string& name, const Status& status) {
+    if (!status) b.failed(name, status.error());
   };
   for (const ModelShape& m : kModels)
     for (const auto& [type, type_name] :

@@ -13,6 +13,7 @@
 #include "backends/cpu/matmul.h"
 #include "backends/cpu/peaks.h"
 #include "base/huge_pages.h"
+#include "base/result.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 
@@ -41,7 +42,8 @@ class Bench {
   cpu::Isa isa() const { return isa_; }
   const std::string& isa_name() const { return isa_name_; }
   const DevicePeaks& peaks() const { return peaks_; }
-  uint32_t n_reported() const { return n_reported_; }
+  uint32_t n_wanted() const { return n_wanted_; }
+  uint32_t n_failed() const { return n_failed_; }
 
   // Whether a case is to be measured; usual ones make up the plain run. With --list it is printed instead. Measures the
   // peaks before the first case and again every few seconds: the memory of a machine that others use changes its speed.
@@ -50,6 +52,7 @@ class Bench {
   double time(const std::function<void()>& body) const { return time(options_.seconds, body); }
   double time(double budget, const std::function<void()>& body) const;
   void report(const std::string& name, double seconds, const Work& work);
+  void failed(const std::string& name, const Error& error);  // in place of a report
   // Ends the program: nothing can be measured without memory.
   HugePages memory(uint64_t bytes) const;
 
@@ -63,7 +66,7 @@ class Bench {
   const std::string isa_name_;
   DevicePeaks peaks_;
   std::optional<std::chrono::steady_clock::time_point> measured_;
-  uint32_t n_reported_ = 0;
+  uint32_t n_wanted_ = 0, n_failed_ = 0;  // cases
 };
 
 inline std::vector<float> random_floats(uint64_t n, float scale = 1.0f, uint64_t seed = 1) {

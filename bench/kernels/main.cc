@@ -70,7 +70,7 @@ int run(int argc, char** argv) {
     }
 
   ThreadPool pool({options.processor_time ? 1 : threads, false});
-  uint32_t n_cases = 0;
+  uint32_t n_wanted = 0, n_failed = 0;
   for (const auto& [name, isa] : kIsas) {
     if (isa_name != "all" && (isa_name == "best" ? isa != cpu::best_isa() : isa_name != name)) continue;
     if (!cpu::isa_supported(isa)) {
@@ -79,9 +79,11 @@ int run(int argc, char** argv) {
     }
     Bench bench(options, pool, isa, std::string(name));
     for (const auto family : kFamilies) family(bench);
-    n_cases += bench.n_reported();
+    n_wanted += bench.n_wanted();
+    n_failed += bench.n_failed();
   }
-  if (!n_cases) return fmt::print(stderr, "--filter {}: no case has such a name; --list prints them\n", filter), 2;
+  if (n_failed) return fmt::print(stderr, "{} of {} cases failed\n", n_failed, n_wanted), 1;
+  if (!n_wanted) return fmt::print(stderr, "--filter {}: no case has such a name; --list prints them\n", filter), 2;
   return 0;
 }
 
@@ -137,15 +139,15 @@ void Bench::measure_peaks() {
 
 bool Bench::wants(const std::string& name, bool usual) {
   if (options_.filter ? !std::regex_search(name, *options_.filter) : !usual && !options_.all) return false;
+  ++n_wanted_;
   if (options_.list)
-    fmt::print("{}\n", name), ++n_reported_;
+    fmt::print("{}\n", name);
   else
     measure_peaks();
   return !options_.list;
 }
 
 void Bench::report(const std::string& name, double seconds, const Work& work) {
-  ++n_reported_;
   const double read = work.from_memory && peaks_.read_bytes > 0 ? work.bytes / seconds / peaks_.read_bytes : 0;
   const double peak = work.peak == Work::Peak::int8  ? peaks_.int8_ops
                       : work.peak == Work::Peak::f32 ? peaks_.f32_ops
@@ -165,6 +167,11 @@ void Bench::report(const std::string& name, double seconds, const Work& work) {
              figure(work.bytes / seconds * 1e-9, 2), figure(100 * read, 0), figure(work.ops / seconds * 1e-9, 1),
              figure(100 * ops, 0), ops > 0 ? peak_name : "");
   std::fflush(stdout);
+}
+
+void Bench::failed(const std::string& name, const Error& error) {
+  ++n_failed_;
+  fmt::print(stderr, "{}: {}\n", name, error.message);
 }
 
 }  // namespace argent::bench

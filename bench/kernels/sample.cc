@@ -151,7 +151,7 @@ void sample(Bench& b) {
         if (!b.wants(name, width == 32 && n_vocab == 262144)) continue;
         if (!weights) weights.emplace(n_vocab, width);
         if (const Status status = measure(b, *weights, n_vocab, width, chain, name); !status)
-          fmt::print(stderr, "{}: {}\n", name, status.error().message), std::exit(1);
+          b.failed(name, status.error());
       }
     }
 }

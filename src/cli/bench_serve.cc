@@ -18,7 +18,7 @@ constexpr uint32_t kMostClients = 1024;
 using Clock = server::HttpClient::Clock;
 
 struct Options {
-  std::string url, model, api_key, format = "text";
+  std::string url, model, api_key, cacert, format = "text";
   uint32_t n_clients = 0, n_requests = 0;  // 0: by the rule of the help
   uint32_t n_prompt = 128, n_new = 64, n_shared = 0, n_warmup = 1, n_ids = 0;
   double rate = 0, timeout = 600, temperature = 0;
@@ -219,7 +219,8 @@ Status run(Options& o) {
   endpoint.root = endpoint.url.path;
   if (endpoint.root.ends_with("/v1")) endpoint.root.resize(endpoint.root.size() - 3);
   endpoint.v1 = endpoint.root + "/v1";
-  ARGENT_LET(const std::unique_ptr<server::HttpClient> client, server::HttpClient::open(endpoint.url, !o.insecure));
+  ARGENT_LET(const std::unique_ptr<server::HttpClient> client,
+             server::HttpClient::open(endpoint.url, {o.insecure, o.cacert}));
   const auto at_url = [&](const Error& e) { return Error{e.code, fmt::format("{}: {}", o.url, e.message)}; };
   if (endpoint.model.empty()) {
     auto model = first_model(*client, endpoint);
@@ -315,7 +316,10 @@ void add_bench_serve(CLI::App& bench) {
   app->add_option("--timeout", o->timeout, "seconds for a request")
       ->check(CLI::Range(1e-3, 1e6))
       ->capture_default_str();
-  app->add_flag("--insecure", o->insecure, "https without looking at the certificate");
+  CLI::Option* const cacert =
+      app->add_option("--cacert", o->cacert,
+                      "PEM file of the authorities (or the certificate) that https takes, in place of the system's");
+  app->add_flag("--insecure", o->insecure, "https without looking at the certificate")->excludes(cacert);
   app->add_option("-o,--output", o->format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();

@@ -8,7 +8,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -79,7 +78,7 @@ auto into(error_code& error) { return asio::redirect_error(asio::use_awaitable_t
 
 class TcpClient final : public HttpClient {
  public:
-  TcpClient(const Url& url, bool verify) : url_(url), verify_(verify), tls_(asio::ssl::context::tls_client) {}
+  TcpClient(const Url& url, const Trust& trust) : url_(url), trust_(trust), tls_(asio::ssl::context::tls_client) {}
 
   Status prepare() {
     error_code error;
@@ -88,9 +87,19 @@ class TcpClient final : public HttpClient {
       endpoints_.push_back(entry.endpoint());
     if (error || endpoints_.empty())
       return fail(Code::not_found, "the host '{}' has no address: {}", url_.host, error.message());
-    if (!url_.tls || !verify_) return {};
-    tls_.set_default_verify_paths(error);
-    if (error) return fail(Code::invalid, "the system's certificates cannot be read: {}", error.message());
+    asio::ip::make_address(url_.host, error);
+    host_is_address_ = !error;
+    if (!url_.tls || trust_.anybody) return {};
+    error.clear();
+    if (trust_.ca_file.empty())
+      tls_.set_default_verify_paths(error);
+    else
+      tls_.load_verify_file(trust_.ca_file, error);
+    // A certificate that is trusted need not be an authority's.
+    X509_STORE_set_flags(SSL_CTX_get_cert_store(tls_.native_handle()), X509_V_FLAG_PARTIAL_CHAIN);
+    if (error)
+      return fail(Code::invalid, "the certificates to trust cannot be read from {}: {}",
+                  trust_.ca_file.empty() ? "the system" : "'" + trust_.ca_file + "'", error.message());
     return {};
   }
 
@@ -197,13 +206,21 @@ class TcpClient final : public HttpClient {
     c.link->socket.set_option(tcp::no_delay(true), ignored);
     if (!url_.tls) co_return;
     auto& tls = c.link->tls.emplace(c.link->socket, tls_);
-    SSL_set_tlsext_host_name(tls.native_handle(), url_.host.c_str());
-    if (verify_) {
+    SSL* const ssl = tls.native_handle();
+    if (!host_is_address_) SSL_set_tlsext_host_name(ssl, url_.host.c_str());
+    if (!trust_.anybody) {
+      if (host_is_address_)
+        X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), url_.host.c_str());
+      else
+        SSL_set1_host(ssl, url_.host.c_str());
       tls.set_verify_mode(asio::ssl::verify_peer);
-      tls.set_verify_callback(asio::ssl::host_name_verification(url_.host));
     }
     co_await tls.async_handshake(asio::ssl::stream_base::client, into(error));
-    if (error) c.fails(Ending::refused, "TLS: " + error.message());
+    if (!error) co_return;
+    const long verdict = trust_.anybody ? X509_V_OK : SSL_get_verify_result(ssl);
+    c.fails(Ending::refused, verdict == X509_V_OK ? "TLS: " + error.message()
+                                                  : fmt::format("TLS: the certificate is not trusted for {}: {}",
+                                                                url_.host, X509_verify_cert_error_string(verdict)));
   }
 
   // One request on c.link, which is idle again afterwards or gone. True: the connection was found closed.
@@ -252,7 +269,8 @@ class TcpClient final : public HttpClient {
   }
 
   const Url url_;
-  const bool verify_;
+  const Trust trust_;
+  bool host_is_address_ = false;
   asio::io_context io_{1};  // run by one thread
   asio::ssl::context tls_;
   std::vector<tcp::endpoint> endpoints_;
@@ -263,8 +281,8 @@ class TcpClient final : public HttpClient {
 
 }  // namespace
 
-Result<std::unique_ptr<HttpClient>> HttpClient::open(const Url& url, bool verify) {
-  auto client = std::make_unique<TcpClient>(url, verify);
+Result<std::unique_ptr<HttpClient>> HttpClient::open(const Url& url, const Trust& trust) {
+  auto client = std::make_unique<TcpClient>(url, trust);
   ARGENT_TRY(client->prepare());
   return std::unique_ptr<HttpClient>(std::move(client));
 }

@@ -45,12 +45,18 @@ struct ClientRequest {
   std::function<void(Ending ending, const std::string& what)> on_end = {};  // what: one line, "" when whole
 };
 
+// Whose word a client of https:// takes for the server's name.
+struct Trust {
+  bool anybody = false;  // the certificate is not looked at
+  std::string ca_file;   // PEM: these authorities, or these certificates, and no others; "": the system's
+};
+
 class HttpClient {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // not_found: the host has no address. invalid: `verify` and the system's certificates cannot be read.
-  static Result<std::unique_ptr<HttpClient>> open(const Url& url, bool verify = true);
+  // not_found: the host has no address. invalid: the certificates to trust cannot be read.
+  static Result<std::unique_ptr<HttpClient>> open(const Url& url, const Trust& trust = {});
   virtual ~HttpClient() = default;
 
   virtual void send(ClientRequest request) = 0;

@@ -14,6 +14,7 @@
 #include <ctime>
 
 #include "server/http_parser.h"
+#include "server/http_reserved.h"
 
 namespace argent::server {
 
@@ -88,14 +89,24 @@ class StreamConnection final : public Connection,
     wake();
   }
 
-  void poke() override {
-    asio::post(lowest().get_executor(), [self = this->shared_from_this()] {
-      if (self->exchange_) self->exchange_->tell_pressure();
-      self->wake();
-    });
+  void poke() noexcept override {
+    try {
+      asio::post(lowest().get_executor(), Poke{this->shared_from_this()});
+    } catch (const std::bad_alloc&) {  // an older poke has the reserved memory: it will look at what is new, too
+    }
   }
 
  private:
+  struct Poke {
+    using allocator_type = ReservedAllocator<std::byte>;
+    allocator_type get_allocator() const { return allocator_type(self->reserved_); }
+    void operator()() const {
+      if (self->exchange_) self->exchange_->tell_pressure();
+      self->wake();
+    }
+    std::shared_ptr<StreamConnection> self;
+  };
+
   Socket& lowest() {
     if constexpr (kTls)
       return stream_.next_layer();
@@ -275,6 +286,10 @@ class StreamConnection final : public Connection,
     out += "\r\n";
   }
 
+  static Refusal no_memory() {
+    return {503, "out of memory: the request needs more than is free", {{"Retry-After", "1"}}};
+  }
+
   // Answers in place of a route.
   Task<void> refuse(Refusal refusal, std::string_view path) {
     std::pair<std::string, std::string> body(fmt::format("{}\n", refusal.message), "text/plain; charset=utf-8");
@@ -322,7 +337,21 @@ class StreamConnection final : public Connection,
     body_bytes_ = 0;
     Request request;
     begun_ = Clock::now();
-    co_await answer(parser, request);
+    bool out_of_memory = false;
+    try {
+      co_await answer(parser, request);
+    } catch (const std::bad_alloc&) {
+      out_of_memory = true;
+    }
+    if (out_of_memory) {
+      keep_ = false;
+      linger_ = kLinger;
+      parser.request().body = {};
+      if (status_ == 0)
+        co_await refuse(no_memory(), request.path);
+      else
+        close();  // the client must not take what there is of the answer for all of it
+    }
     if (status_ != 0 || parser.head_done()) log(std::move(request));
     co_return keep_ && !lost_;
   }
@@ -464,8 +493,12 @@ class StreamConnection final : public Connection,
     };
     core_.workers.push([exchange, job = std::make_shared<Job>(std::move(share), std::move(request)), &handler] {
       if (exchange->gone()) return;
+      std::shared_ptr<Reply> reply;  // outlives the handler, or its end would be an answer too
       try {
-        handler(std::move(job->request), make_reply(exchange));
+        reply = make_reply(exchange);
+        handler(std::move(job->request), reply);
+      } catch (const std::bad_alloc&) {
+        exchange->dropped(true);
       } catch (...) {
         exchange->dropped();
       }
@@ -486,7 +519,9 @@ class StreamConnection final : public Connection,
   // The head, and what has nothing behind it; false: `out` is the head, and a body in pieces follows.
   Task<bool> write_first(Exchange::Piece& piece, std::string_view path, std::string& out) {
     if (piece.status == 0) {
-      co_await refuse(Refusal{500, "the request was not answered", {}}, path);
+      Refusal refusal{500, "the request was not answered", {}};
+      if (piece.out_of_memory) refusal = no_memory();
+      co_await refuse(std::move(refusal), path);
       co_return true;
     }
     status_ = piece.status;
@@ -530,6 +565,7 @@ class StreamConnection final : public Connection,
   const bool refused_;
   Stream stream_;
   Timer wake_, write_timer_;
+  Reserved reserved_;  // for pokes
   const size_t ahead_bytes_;
   std::array<char, kReadBytes> chunk_;
   std::string input_;  // from used_ on

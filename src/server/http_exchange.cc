@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/memory_reserve.h"
+
 namespace argent::server {
 
 namespace {
@@ -18,7 +20,8 @@ void guarded(const Call& call, Args... args) {
 class ExchangeReply : public Reply {
  public:
   explicit ExchangeReply(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
-  ~ExchangeReply() override { exchange_->dropped(); }
+  // Who could not even say why he had no answer had no memory.
+  ~ExchangeReply() override { exchange_->dropped(memory_reserve_is_gone()); }
   void send(int status, std::string body, std::string_view content_type, Headers headers) override {
     exchange_->send(status, std::move(body), content_type, std::move(headers));
   }
@@ -100,9 +103,11 @@ void Exchange::end() {
   if (state_ == State::begun && !gone_) finish(State::complete, lock);
 }
 
-void Exchange::dropped() {
+void Exchange::dropped(bool out_of_memory) {
   std::unique_lock lock(mutex_);
-  if (state_ == State::fresh || state_ == State::begun) finish(State::dropped, lock);
+  if (state_ != State::fresh && state_ != State::begun) return;
+  out_of_memory_ = out_of_memory;
+  finish(State::dropped, lock);
 }
 
 bool Exchange::gone() const {
@@ -152,6 +157,7 @@ bool Exchange::take(Piece& piece) {
   piece.whole = whole_;
   piece.last = last_taken_ = ended;
   piece.failed = state_ == State::dropped;
+  piece.out_of_memory = out_of_memory_;
   piece.bytes = std::move(pending_);
   pending_.clear();
   in_flight_ += piece.bytes.size();

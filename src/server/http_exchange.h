@@ -10,9 +10,9 @@ namespace argent::server {
 class Exchange {
  public:
   // The connection. poke() is called on any thread, under the lock of the exchange, when the connection has taken
-  // everything there was and there is more now: many small writes cost one poke.
+  // everything there was and there is more now: many small writes cost one poke. Nothing is thrown.
   struct Sink {
-    virtual void poke() = 0;
+    virtual void poke() noexcept = 0;
 
    protected:
     ~Sink() = default;
@@ -28,7 +28,7 @@ class Exchange {
   void on_gone(std::function<void()> call);
   void on_pressure(std::function<void(bool)> call);
   bool gone() const;
-  void dropped();  // no answer, or no rest of it, will come
+  void dropped(bool out_of_memory = false);  // no answer, or no rest of it, will come
 
   // What the connection calls, on its thread.
   struct Piece {
@@ -36,7 +36,8 @@ class Exchange {
     bool whole = false;   // bytes is all of the body, known with the head
     bool last = false;    // nothing comes behind bytes
     bool failed = false;  // dropped: before a head, or in the middle
-    int status = 0;
+    bool out_of_memory = false;
+    int status = 0;  // 0: there is no answer
     std::string content_type;
     Headers headers;
     std::string bytes;
@@ -56,7 +57,7 @@ class Exchange {
   Sink* sink_;
   const size_t stream_bytes_;
   State state_ = State::fresh;
-  bool whole_ = false, head_taken_ = false, last_taken_ = false, gone_ = false;
+  bool whole_ = false, head_taken_ = false, last_taken_ = false, gone_ = false, out_of_memory_ = false;
   bool idle_ = true;                          // the connection waits for a poke
   bool told_full_ = false, telling_ = false;  // what on_pressure was told; a poke to tell it is under way
   int status_ = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/memory_reserve.h"
 #include "server/http_connection.h"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -34,6 +35,7 @@ Workers::Workers(uint32_t threads) {
           lock.unlock();
           job();
         }
+        refill_memory_reserve();
         lock.lock();
       }
     });

@@ -16,6 +16,12 @@ import tempfile
 import threading
 import time
 import unittest
+from pathlib import Path
+
+from server_process import Server
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import make_tiny_gguf  # noqa: E402
 
 BINARY = None
 SMOL = "smollm2-135m-instruct-q4_1.gguf"
@@ -317,6 +323,36 @@ class Faults(Base):
             self.assertEqual(json.loads(out)["errors"], {"stopped": 1})
 
 
+class Tls(Base):
+    """`argent serve` with a certificate that an authority of one's own has signed."""
+
+    def test_who_is_trusted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            at = lambda name: os.path.join(folder, name)
+            openssl = lambda *args: subprocess.run(["openssl", *args], check=True, capture_output=True)
+            for ca in ("ca", "other"):
+                openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={ca}", "-keyout", at(f"{ca}.key"), "-out",
+                        at(f"{ca}.pem"))
+            openssl("req", "-x509", "-CA", at("ca.pem"), "-CAkey", at("ca.key"), "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=server",
+                    "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=CA:FALSE", "-keyout", at("key.pem"), "-out", at("cert.pem"))
+            make_tiny_gguf.write(at("tiny.gguf"), "llama")
+            with Server(BINARY, at("tiny.gguf"), "--ctx", "256", "--tls-cert", at("cert.pem"), "--tls-key", at("key.pem")) as server:
+                port = server.url.rsplit(":", 1)[1]
+                load = ["--token-ids", 300, "--clients", 3, "--requests", 6, "--prompt-tokens", 20, "--new-tokens", 5]
+                for more in (["--cacert", at("ca.pem")], ["--insecure"]):
+                    self.assertEqual(self.json(f"https://localhost:{port}", *load, *more)["generated_tokens"], 30)
+                for url, more, rc, words in [
+                        (f"https://localhost:{port}", [], 5, "not trusted for localhost: unable to get local issuer certificate"),
+                        (f"https://localhost:{port}", ["--cacert", at("other.pem")], 5, "not trusted for localhost: unable to get local issuer"),
+                        (f"https://127.0.0.1:{port}", ["--cacert", at("ca.pem")], 5, "not trusted for 127.0.0.1: IP address mismatch"),
+                        (f"https://localhost:{port}", ["--cacert", at("none.pem")], 2, "none.pem"),
+                        (f"http://localhost:{port}", [], 5, f"http://localhost:{port}"),
+                        (f"https://localhost:{port}", ["--cacert", at("ca.pem"), "--insecure"], 2, "--cacert")]:
+                    done = bench(url, *load, *more)
+                    self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (rc, "", 1), done.stderr)
+                    self.assertIn(words, done.stderr)
+
+
 class Real(Base):
     def test_argent_serve(self):
         models = os.environ.get("ARGENT_MODELS")
@@ -353,7 +389,7 @@ def main():
     if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
         sys.exit("usage: bench_serve_test.py BINARY [TEST ...]")
     BINARY = os.path.abspath(sys.argv[1])
-    names = sys.argv[2:] or ["Load", "Faults", "Real"]
+    names = sys.argv[2:] or ["Load", "Faults", "Tls", "Real"]
     suite = unittest.defaultTestLoader.loadTestsFromNames(names, sys.modules[__name__])
     result = unittest.TextTestRunner(verbosity=1).run(suite)
     failed = len({getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors})

@@ -1,6 +1,8 @@
 """The browser side of page_test.py: a tab that notes what goes wrong in it, and the screenshots of the documents."""
 import io
 import json
+import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -9,7 +11,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import expect
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MAX_IMAGE_BYTES = 150_000
+MAX_IMAGE_BYTES = 100_000
 
 
 class Tab:
@@ -95,6 +97,8 @@ def earlier_chats():
 
 
 def screenshots(browser, url):
+    if "Inter" not in subprocess.run(["fc-match", "Inter"], capture_output=True, text=True).stdout:
+        sys.exit("the pictures are made with the page's own choice of font, Inter: Debian's fonts-inter")
     folder = ROOT / "docs/images"
     folder.mkdir(parents=True, exist_ok=True)
     wide = {"viewport": {"width": 1280, "height": 900}}
@@ -105,6 +109,7 @@ def screenshots(browser, url):
         if name != "phone":
             tab.page.click("#settings-open")
             tab.page.set_input_files("#import-file", {"name": "x.json", "mimeType": "application/json", "buffer": earlier_chats().encode()})
+            expect(tab.page.get_by_text("Names for a small sailing boat")).to_be_visible()  # the import empties the input
         for text in ("Which data structure finds a phone number by name?", "Explain how it works, with a small example in Python."):
             tab.page.fill("#input", text)
             tab.page.click("#send")

@@ -5,16 +5,22 @@
 """
 
 import functools
+import http.client
 import random
+import re
+import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+import unittest
 
 import gguf
 import harness_server as harness
-from harness_server import CHAT, EMBED, TEXT, Server, ServerTest, Stream, joined, text_of, tiny, together
+import traffic
+from harness_server import CHAT, EMBED, TEXT, Server, ServerTest, Stream, joined, text_of, tiny, together, user
 
 LONG = "--long" in sys.argv
 STEP = 1.0  # seconds within which a step on any machine ends
@@ -401,6 +407,132 @@ class Crowd(ServerTest):
                 self.assertIn("waiting", a.error)
         server.settle()
         self.assertEqual(server.stop(), 0)
+
+
+class OutOfMemory(ServerTest):
+    """The memory of a server that runs is limited to a little more than it has: what then wants more gets its error, one
+    line, and nobody else notices."""
+
+    flags = ("--ctx", 1024, "--parallel", 8)
+    FREE = 24 << 20
+    WORDS = "word " * 200
+    SCHEMA = {"type": "object", "properties": {f"key {i}": {"enum": [f"{j} of {i}" for j in range(60)]} for i in range(400)}}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.models = tempfile.TemporaryDirectory()
+        cls.model = traffic.make_models(cls.models.name)  # quick, with a tokenizer
+        cls.flags = (*cls.flags, "--models", f"{cls.models.name}/others", "--pin", traffic.CHAT_MODEL)
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.models.cleanup()
+
+    def limit(self, free=None):
+        """So many bytes of data more than now; None: as many as there are."""
+        pid = self.server.process.pid
+        most = resource.RLIM_INFINITY
+        if free is not None:
+            most = free + int(re.search(r"VmData:\s+(\d+) kB", open(f"/proc/{pid}/status").read())[1]) * 1024
+        resource.prlimit(pid, resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
+
+    def tearDown(self):
+        self.limit()
+        super().tearDown()
+
+    def greedy(self, which, **more):
+        return {"prompt": f"{which} lighthouses", "max_tokens": 900, "temperature": 0, "ignore_eos": True, **more}
+
+    def hungry(self):
+        """What wants more than there is, at its different places: the body, its JSON, the prompt, the rules, the answers."""
+        return {
+            "body": (TEXT, {"prompt": self.WORDS * 30000, "max_tokens": 1}),
+            "values": (TEXT, {"prompt": [7] * 2_000_000, "max_tokens": 1}),
+            "messages": (CHAT, {"messages": [*user("x" * 100)] * 60_000}),
+            "schema": (CHAT, {"messages": user("x"), "max_tokens": 5,
+                              "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": self.SCHEMA}}}),
+            "answers": (TEXT, self.greedy(1, n=128, logprobs=20, max_tokens=200)),
+            "Anthropic": ("/v1/messages", {"model": "", "max_tokens": 1, "messages": [*user("x" * 100)] * 60_000}),
+            "Ollama": ("/api/chat", {"model": "", "messages": [*user("x" * 100)] * 60_000}),
+        }
+
+    def test_fails_alone(self):
+        others = [self.greedy(i, stream=i > 1) for i in range(4)]
+        alone = [text_of(self.good(TEXT, {**b, "stream": False})) for b in others]
+        before = self.server.metrics()
+        for name, (path, body) in self.hungry().items():
+            with self.subTest(name):
+                clients = [Stream(self.server.port, TEXT, b) for b in others]
+                self.server.wait_for(lambda m: m["answers_running"] == len(others))
+                self.limit(self.FREE)
+                answer = self.server.post(path, body)
+                self.limit()
+                self.assertEqual(answer.status, 503, answer.raw[:300])
+                error = answer.json["error"]
+                message = error if isinstance(error, str) else error["message"]
+                self.assertIn("memory", message)
+                self.assertNotIn("\n", message)
+                got = [joined(c.frames())[0] if b["stream"] else text_of(c.body()) for c, b in zip(clients, others)]
+                self.assertEqual(got, alone)
+                self.server.settle()
+        self.assertEqual(self.server.metrics()["kv_blocks"], before["kv_blocks"])
+
+    def test_a_stream_that_is_cut(self):
+        """Its head has gone: it ends with an error, or the connection does, and is not taken for whole."""
+        reader = Stream(self.server.port, TEXT, self.greedy(1, n=128, logprobs=20, max_tokens=200, stream=True), receive_buffer=4096)
+        reader.frame()
+        self.limit(0)
+        time.sleep(1)
+        self.limit()
+        reader.kill()
+        self.assertEqual(text_of(self.good(TEXT, self.greedy(2))), text_of(self.good(TEXT, self.greedy(2))))
+
+    def test_no_room_for_another_model(self):
+        self.limit(self.FREE)
+        answer = self.server.post(TEXT, {"model": "tiny-qwen3", "prompt": [1], "max_tokens": 1})
+        self.assertEqual(answer.status, 503, answer.raw)
+        self.assertRegex(answer.error, r"needs \d.* MB \(weights .*\); .* MB are free")
+        self.assertEqual(self.server.post("/models/load", {"model": "tiny-qwen3"}).status, 503)
+        self.limit()
+        self.good(TEXT, {"model": "tiny-qwen3", "prompt": [1], "max_tokens": 1})
+        self.assertEqual(self.server.post("/models/unload", {"model": "tiny-qwen3"}).status, 200)
+
+    def test_hardly_anything(self):
+        """What is there is not enough for those who want little, either: an answer is what it should be, or an error."""
+        body = self.greedy(1, max_tokens=300)
+        alone = text_of(self.good(TEXT, body))
+        hungry = self.hungry()
+        del hungry["answers"]  # slow where an earlier request left memory to grow into
+        for path, hungry_body in hungry.values():
+            self.limit(0)
+            modest = [functools.partial(self.attempt, TEXT, body) for _ in range(4)]
+            first, *others = together([functools.partial(self.attempt, path, hungry_body), *modest])
+            self.limit()
+            self.assertTrue(first is None or first.status in (200, 503), first and first.raw[:300])
+            for answer in others:
+                if answer is not None and answer.status != 503:
+                    self.assertEqual((answer.status, text_of(answer)), (200, alone))
+            self.server.settle()
+            self.assertEqual(text_of(self.good(TEXT, body)), alone)
+
+    def attempt(self, path, body):
+        """The answer; None where not even an error found its way."""
+        try:
+            return self.server.post(path, body)
+        except (OSError, http.client.HTTPException):
+            return None
+
+
+class TooLittleMemory(unittest.TestCase):
+    def test_a_limit_from_the_start(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [harness.PROGRAM, "serve", tiny(folder), "--port", "0", "--ctx", "4096", "--pool-tokens", "4000000", "--parallel", "1024"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30)))
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (6, 1), done.stderr)
+            self.assertRegex(done.stderr, r"needs [\d.]+ MB \(weights .*, KV cache of .*\); [\d.]+ MB are free")
 
 
 class SeveralModels(ServerTest):

@@ -47,7 +47,8 @@ class Answer:
 
 class Server:
     def __init__(self, model, *flags, ready=True):
-        command = [str(PROGRAM), "serve", str(model), "--port", "0", "--threads", "2", *map(str, flags)]
+        threads = () if "--threads" in flags else ("--threads", "2")
+        command = [str(PROGRAM), "serve", str(model), "--port", "0", *threads, *map(str, flags)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         self.lines = []
         self.said = threading.Condition()
@@ -152,6 +153,10 @@ def request_bytes(path, body, method="POST", headers=()):
     return "\r\n".join(head).encode() + b"\r\n\r\n" + raw
 
 
+class EndOfAnswer(AssertionError):
+    """The connection ended within an answer."""
+
+
 class Stream:
     """One request whose answer comes in events. Every departure from the form of server-sent events, of chunked
     transfer or of JSON is an AssertionError."""
@@ -167,7 +172,8 @@ class Stream:
 
     def _more(self):
         data = self.socket.recv(self.read_size)
-        assert data, f"the connection ended within an answer: {self.data!r}"
+        if not data:
+            raise EndOfAnswer(f"the connection ended within an answer: {self.data[-200:]!r}")
         self.data += data
 
     def _line(self):

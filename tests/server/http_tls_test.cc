@@ -1,34 +1,57 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
+#include <openssl/x509v3.h>
 
 #include <filesystem>
 
 #include "fixture.h"
+#include "server/http_client.h"
 
 namespace argent::server {
 namespace {
 
-// A certificate that signs itself, and its key, in files.
-void make_certificate(const std::string& cert_path, const std::string& key_path) {
+struct CertificateOptions {
+  std::string names = "DNS:localhost,IP:127.0.0.1";
+  std::string ca;  // CA.pem and CA.key sign it; "": it signs itself
+  long seconds = 3600;
+};
+
+// A certificate and its key: PATH.pem, PATH.key.
+void make_certificate(const std::string& path, const CertificateOptions& options = {}) {
+  const auto open = [](const std::string& name, const char* mode) {
+    FILE* file = std::fopen(name.c_str(), mode);
+    return std::unique_ptr<FILE, int (*)(FILE*)>(file, std::fclose);
+  };
   EVP_PKEY* key = EVP_EC_gen("P-256");
+  EVP_PKEY* signer = key;
   X509* cert = X509_new();
   X509_set_version(cert, 2);
   ASN1_INTEGER_set(X509_get_serialNumber(cert), 1);
-  X509_gmtime_adj(X509_getm_notBefore(cert), -60);
-  X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
+  X509_gmtime_adj(X509_getm_notBefore(cert), -7200);
+  X509_gmtime_adj(X509_getm_notAfter(cert), options.seconds);
   X509_set_pubkey(cert, key);
   X509_NAME* name = X509_get_subject_name(cert);
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+  const auto* subject = reinterpret_cast<const unsigned char*>(path.c_str());
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, subject, -1, -1, 0);
   X509_set_issuer_name(cert, name);
-  ASSERT_NE(X509_sign(cert, key, EVP_sha256()), 0);
-  FILE* file = std::fopen(cert_path.c_str(), "w");
-  PEM_write_X509(file, cert);
-  std::fclose(file);
-  file = std::fopen(key_path.c_str(), "w");
-  PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr);
-  std::fclose(file);
+  if (!options.ca.empty()) {
+    X509* ca = PEM_read_X509(open(options.ca + ".pem", "r").get(), nullptr, nullptr, nullptr);
+    signer = PEM_read_PrivateKey(open(options.ca + ".key", "r").get(), nullptr, nullptr, nullptr);
+    ASSERT_TRUE(ca && signer);
+    X509_set_issuer_name(cert, X509_get_subject_name(ca));
+    X509_free(ca);
+  }
+  for (const auto& [what, value] : {std::pair(NID_subject_alt_name, options.names.c_str()),
+                                    {NID_basic_constraints, options.ca.empty() ? "CA:TRUE" : "CA:FALSE"}}) {
+    X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, nullptr, what, value);
+    X509_add_ext(cert, extension, -1);
+    X509_EXTENSION_free(extension);
+  }
+  ASSERT_NE(X509_sign(cert, signer, EVP_sha256()), 0);
+  PEM_write_X509(open(path + ".pem", "w").get(), cert);
+  PEM_write_PrivateKey(open(path + ".key", "w").get(), key, nullptr, nullptr, 0, nullptr, nullptr);
   X509_free(cert);
+  if (signer != key) EVP_PKEY_free(signer);
   EVP_PKEY_free(key);
 }
 
@@ -80,9 +103,9 @@ struct Https : Http {
   Https() {
     char name[] = "/tmp/argent-https-XXXXXX";
     folder = ::mkdtemp(name);
-    options.tls_cert = folder + "/cert.pem";
-    options.tls_key = folder + "/key.pem";
-    make_certificate(options.tls_cert, options.tls_key);
+    options.tls_cert = folder + "/own.pem";
+    options.tls_key = folder + "/own.key";
+    make_certificate(folder + "/own");
     signal(SIGPIPE, SIG_IGN);  // of the client's own writes
   }
   ~Https() override { std::filesystem::remove_all(folder); }
@@ -161,7 +184,7 @@ TEST_F(Https, WhatIsNoTls) {
 }
 
 TEST_F(Https, TheFilesMustBelongTogether) {
-  make_certificate(folder + "/other.pem", folder + "/other.key");
+  make_certificate(folder + "/other");
   options.tls_key = folder + "/other.key";
   const auto started = Server::start(options);
   ASSERT_FALSE(started);
@@ -179,6 +202,89 @@ TEST_F(Https, DrainClosesIdleConnections) {
   const auto before = std::chrono::steady_clock::now();
   EXPECT_TRUE(server->drain(5s));
   EXPECT_LT(std::chrono::steady_clock::now() - before, 2s);
+}
+
+// The client of src/server/http_client.h, which measures servers.
+struct HttpsClient : Https {
+  // The server with a certificate as in `certificate`, which "ca" has signed.
+  void start_signed(CertificateOptions certificate = {}) {
+    make_certificate(folder + "/ca");
+    certificate.ca = folder + "/ca";
+    make_certificate(folder + "/own", certificate);
+    start();
+  }
+  Trust ca() const { return {.anybody = false, .ca_file = folder + "/ca.pem"}; }
+
+  Result<std::unique_ptr<HttpClient>> client_of(const Trust& trust, const std::string& host) {
+    ARGENT_LET(const Url url, parse_url(fmt::format("https://{}:{}", host, server->port())));
+    return HttpClient::open(url, trust);
+  }
+  // What /hello answers, or the error.
+  std::string hello(const Trust& trust, const std::string& host = "localhost") {
+    const auto client = client_of(trust, host);
+    if (!client) return client.error().message;
+    const auto fetched = fetch(**client, {.target = "/hello"});
+    return fetched ? fetched->body : fetched.error().message;
+  }
+};
+
+TEST_F(HttpsClient, TrustsWhomItIsTold) {
+  start_signed();
+  make_certificate(folder + "/other");
+  EXPECT_EQ(hello(ca()), "hello");
+  EXPECT_EQ(hello(ca(), "127.0.0.1"), "hello");
+  EXPECT_EQ(hello({.ca_file = options.tls_cert}), "hello") << "the certificate itself";
+  EXPECT_EQ(hello({.anybody = true}), "hello");
+  const std::string unknown =
+      "TLS: the certificate is not trusted for localhost: unable to get local issuer certificate";
+  EXPECT_EQ(hello({.ca_file = folder + "/other.pem"}), unknown);
+  EXPECT_EQ(hello({}), unknown) << "the system's authorities";
+}
+
+TEST_F(HttpsClient, AsksForTheNameItCalled) {
+  start_signed({.names = "DNS:elsewhere.example,DNS:*.localhost,IP:127.0.0.2"});
+  EXPECT_EQ(hello(ca()), "TLS: the certificate is not trusted for localhost: hostname mismatch");
+  EXPECT_EQ(hello(ca(), "127.0.0.1"), "TLS: the certificate is not trusted for 127.0.0.1: IP address mismatch");
+  EXPECT_EQ(hello({.anybody = true}), "hello");
+}
+
+TEST_F(HttpsClient, CertificatesRunOut) {
+  start_signed({.seconds = -60});
+  EXPECT_EQ(hello(ca()), "TLS: the certificate is not trusted for localhost: certificate has expired");
+}
+
+TEST_F(HttpsClient, FilesOfAuthorities) {
+  start_signed();
+  for (const std::string& file : {folder + "/none.pem", options.tls_key, folder}) {
+    const auto client = client_of({.ca_file = file}, "localhost");
+    ASSERT_FALSE(client) << file;
+    EXPECT_EQ(client.error().code, Code::invalid);
+    EXPECT_NE(client.error().message.find("'" + file + "'"), std::string::npos) << client.error().message;
+    EXPECT_EQ(client.error().message.find('\n'), std::string::npos);
+  }
+}
+
+TEST_F(HttpsClient, BodiesStreamsAndKeptConnections) {
+  start_signed();
+  const auto client = client_of(ca(), "localhost");
+  ASSERT_TRUE(client);
+  const std::string body(3u << 20, 'x');
+  for (int i = 0; i < 3; ++i) {
+    const auto echo = fetch(**client, {.method = "POST", .target = "/echo", .body = body});
+    ASSERT_TRUE(echo) << echo.error().message;
+    EXPECT_TRUE(echo->body == body);
+    const auto stream = fetch(**client, {.target = "/pieces/5000"});
+    ASSERT_TRUE(stream) << stream.error().message;
+    EXPECT_TRUE(stream->body.ends_with("data: 4999\n\n"));
+  }
+  EXPECT_EQ(server->connections(), 1u);
+  EXPECT_FALSE(fetch(**client, {.target = "/cut"})) << "half an answer";
+}
+
+TEST_F(HttpsClient, WhoSpeaksNoTls) {
+  options.tls_cert = options.tls_key = "";
+  start();
+  EXPECT_TRUE(hello({.anybody = true}).starts_with("TLS: ")) << hello({.anybody = true});
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The web page in a real browser, against mock_server.py or a server that runs already.
 
-    page_test.py [URL] [PATTERN] [--screenshots]
+    page_test.py [URL] [PATTERN]
+    page_test.py --screenshots
 
-With a URL only what any model can answer is tested; with a pattern only tests whose name contains it. --screenshots writes docs/images/page-{light,dark,phone}.png.
+With a URL only what any model can answer is tested; with a pattern only tests whose name contains it. --screenshots tests nothing and
+makes docs/images/page-{light,dark,phone}.png anew, which whoever changes the page does.
 """
 import json
 import shutil
@@ -491,7 +493,8 @@ def main():
     given = next((a.rstrip("/") + "/" for a in sys.argv[1:] if a.startswith("http")), None)
     pattern = next((a for a in sys.argv[1:] if not a.startswith(("http", "--"))), "")
     url = given or mock_server.start()
-    tests = ANY_SERVER if given else [f for n, f in globals().items() if n.startswith("test_")]
+    pictures = "--screenshots" in sys.argv
+    tests = [] if pictures else ANY_SERVER if given else [f for n, f in globals().items() if n.startswith("test_")]
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not chromium:
         sys.exit("page_test.py: no chromium is installed")
@@ -515,9 +518,11 @@ def main():
             except Exception:  # noqa: BLE001 - a failed check of any kind is one failed test
                 failed += 1
                 print(f"FAILED  {test.__name__}\n{traceback.format_exc()}\n{tab and tab.problems}", flush=True)
-        if "--screenshots" in sys.argv:
+        if pictures:
             screenshots(browser, url)
         browser.close()
+    if pictures:
+        return
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed or not passed else 0)
 
