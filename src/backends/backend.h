@@ -4,6 +4,7 @@
 //   load(graph) -> allocate(memory) -> compile(plan) once a rung -> run(plan, step), wait(ticket) once a step
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -38,6 +39,9 @@ struct BackendCaps {
   std::string description;  // "CPU, 2 threads, avx512"
   uint64_t memory_free = 0;
   bool resident_weights = false, mapped_weights = false;  // the kinds of storage that load() can make
+  // What a row gives depends on its sequence's tokens alone, bit for bit: not on the step's other rows, how a prompt is
+  // cut, the number of threads or where weights lie.
+  bool deterministic = false;
 };
 
 // What a model needs beside its weights; known before allocate() is called.
@@ -55,6 +59,14 @@ struct Progress {
 struct KvCopy {
   uint32_t group;
   int32_t from, to;
+};
+
+// A whole KV block of a layer group, in all its layers, and its bytes in host memory. What they mean is the backend's
+// own; blocks of a group are interchangeable, and so are those of backends whose kv_format() is equal.
+struct KvTransfer {
+  uint32_t group;
+  int32_t block;
+  std::byte* host;  // kv_block_bytes(group), aligned to 64
 };
 
 using PlanId = uint32_t;
@@ -99,6 +111,19 @@ class Backend : public KernelTable {
   virtual Result<Ticket> run(PlanId plan, const Step& step) = 0;
   virtual Result<StepResult> wait(Ticket ticket) = 0;
   virtual Status copy_blocks(std::span<const KvCopy> copies) = 0;
+
+  // Blocks between the device and the host's memory, in the order of the calls among themselves and with run(). After
+  // save_blocks the bytes are there; restore_blocks has read them when it returns.
+  virtual uint64_t kv_block_bytes(uint32_t group) const = 0;
+  virtual Status save_blocks(std::span<const KvTransfer> transfers) = 0;
+  virtual Status restore_blocks(std::span<const KvTransfer> transfers) = 0;
+  // Names what a block's bytes depend on beside the model, the program's version and the tokens: types, layout,
+  // arithmetic. Equal names, equal bytes.
+  virtual std::string kv_format() const = 0;
+
+  // Does a few milliseconds of what would hold up a later step. Called between steps when nothing else is to do; false:
+  // nothing is left.
+  virtual bool prepare() { return false; }
 
   // Time of each node of the last step, where profiling is on; one entry a node, valid until the next run().
   virtual void set_profile(bool on) = 0;

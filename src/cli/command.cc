@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -232,6 +234,20 @@ Result<std::string> read_stdin() {
     text.append(buffer, size_t(n));
     if (text.size() > (1u << 30)) return fail(Code::invalid, "standard input is longer than 1 GiB");
   }
+}
+
+Result<uint64_t> parse_bytes(std::string_view option, std::string_view text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"", 1},      {"b", 1},        {"kb", 1e3},     {"mb", 1e6},     {"gb", 1e9},
+      {"tb", 1e12}, {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}};
+  double number = -1;
+  const char* end = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed).ptr;
+  std::string unit(end, text.data() + text.size());
+  std::erase(unit, ' ');
+  for (char& c : unit) c = char(std::tolower(static_cast<unsigned char>(c)));
+  for (const auto& [name, factor] : kUnits)
+    if (unit == name && number >= 0 && number * factor < 0x1p63) return uint64_t(number * factor);
+  return fail(Code::invalid, "{} {}: wanted a number of bytes, as 512MiB or 8GB", option, text);
 }
 
 Result<std::string> read_file(const std::string& path) {

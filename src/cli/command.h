@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -52,6 +53,9 @@ struct SamplingOptions {
   std::vector<std::pair<std::string, std::string>> given;  // name, text
   void add(CLI::App& app);
   Result<SampleParams> settle(const SampleParams& defaults) const;
+  bool sets(std::string_view name) const {
+    return std::any_of(given.begin(), given.end(), [&](const auto& g) { return g.first == name; });
+  }
 };
 
 // Opens the model and, when `load`, brings it to the device, with progress on stderr when that is a terminal.
@@ -80,6 +84,9 @@ bool stdout_is_terminal();
 bool stderr_is_terminal();
 Result<std::string> read_stdin();
 Result<std::string> read_file(const std::string& path);
+// A number of bytes as options take it: "1073741824", "512MiB", "1.5 GB". Units are powers of 1000 (kB, MB, GB, TB) or
+// of 1024 (KiB, MiB, GiB, TiB), in any case. invalid: `option` is named, with what was wanted.
+Result<uint64_t> parse_bytes(std::string_view option, std::string_view text);
 // Writes all of it to stdout and flushes; io: the disk is full, or nobody reads any more (then without a message).
 Status write_stdout(std::string_view text);
 

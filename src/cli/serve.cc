@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/memory_reserve.h"
 #include "cli/command.h"
 #include "server/models.h"
 
@@ -21,6 +22,7 @@ class Serve {
   std::string host = "127.0.0.1", alias, chat_template, pooling, api_key_file, tls_cert, tls_key, log = "text";
   uint16_t port = 8080;
   uint64_t pool_tokens = 0;
+  std::string kv_host_bytes, kv_disk, kv_disk_bytes = "8GiB";
   uint32_t parallel = 16, max_queue = 1024, max_models = 0, ttl = 0, drain_seconds = 30;
   int gpu_layers = 0;
   bool deterministic = false;
@@ -124,8 +126,18 @@ Status Serve::run() {
   models.engine.n_sequences = parallel;
   models.engine.pool_tokens = pool_tokens;
   models.engine.serves = true;
+  models.engine.kv_host_bytes = std::nullopt;
+  if (!kv_host_bytes.empty()) {
+    ARGENT_LET(models.engine.kv_host_bytes, parse_bytes("--kv-host-bytes", kv_host_bytes));
+  }
+  models.engine.kv_disk = kv_disk;
+  ARGENT_LET(models.engine.kv_disk_bytes, parse_bytes("--kv-disk-bytes", kv_disk_bytes));
+  models.engine.program = ARGENT_VERSION;
+  models.engine.log = [this](const std::string& line) { log_line(line); };
   models.engine.budget.max_outputs = std::max(64u, parallel);
   ARGENT_LET(models.defaults, sampling.settle(models.defaults));
+  models.engine.deterministic = deterministic;
+  models.fixed_seed = deterministic || sampling.sets("seed");
   models.service = {.parallel = parallel, .max_queue = max_queue};
   models.first = model.model;
   models.alias = alias;
@@ -150,6 +162,7 @@ Status Serve::run() {
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
 
+  keep_memory_reserve();
   server::Models host_models(std::move(models));
   ARGENT_LET(const std::unique_ptr<server::Server> http, server::Server::start(std::move(options)));
   const server::ApiContext api{&host_models, http.get()};
@@ -171,7 +184,7 @@ Status Serve::run() {
   while (!done && stop_signals == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   if (done && loaded) {
     log_line(fmt::format("serving at {}", http->address()));
-    if (deterministic) log_line("deterministic: the same request gives the same bits alone and among others");
+    if (deterministic) log_line("deterministic: the same request gives the same bits, alone and among others");
     while (stop_signals == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     log_line("shutting down: requests that run may finish");
     std::atomic<bool> drained = false;
@@ -211,6 +224,14 @@ void add_serve(CLI::App& root) {
   app->add_option(
       "--pool-tokens", command->pool_tokens,
       "positions of the KV cache that all requests share (default: as many as fit, up to --parallel times --ctx)");
+  app->add_option(
+      "--kv-host-bytes", command->kv_host_bytes,
+      "host memory for what leaves the KV cache, as 512MiB; 0: none (default: an eighth of what is free, at "
+      "most 1GiB)");
+  app->add_option("--kv-disk", command->kv_disk,
+                  "folder for what leaves that memory; a server that is started again finds its prompts there");
+  app->add_option("--kv-disk-bytes", command->kv_disk_bytes, "the most that it takes for each model")
+      ->capture_default_str();
   app->add_option("--parallel", command->parallel, "answers computed at once; more requests wait")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
@@ -235,7 +256,8 @@ void add_serve(CLI::App& root) {
   app->add_option("--allow-origin", command->allowed_origins,
                   "origin whose pages may use the server; may be repeated, * is any");
   app->add_flag("--deterministic", command->deterministic,
-                "the same request gives the same bits, alone or among others (on the CPU always so)");
+                "the same request gives the same bits, alone or among others, also without a seed of its own; a device "
+                "that cannot is refused");
   app->add_option("--log", command->log, "text, json or none: a line a request on stderr, never its text")
       ->capture_default_str();
   app->add_option("--drain", command->drain_seconds, "seconds that requests may take to finish after SIGTERM")

@@ -39,6 +39,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const Engi
     return fail(Code::invalid, "{}: the tokenizer has {} tokens, the model's vocabulary {}", path,
                 engine->tokenizer_->n_vocab(), engine->model_.n_vocab);
   ARGENT_LET(engine->backend_, make_backend(options.device, options.backend));
+  if (options.deterministic && !engine->backend_->caps().deterministic)
+    return fail(Code::unsupported, "--deterministic: the device {} does not promise the same bits", options.device);
   ARGENT_TRY(engine->settle_memory());
   return engine;
 }
@@ -70,13 +72,17 @@ Status Engine::settle_memory() {
     }
   memory_.workspace_bytes = need_.arena_bytes;
 
+  memory_.kv_host_bytes = options_.prefix_cache ? options_.kv_host_bytes.value_or(0) : 0;
   const bool may_map = resident && !options_.weights && caps.mapped_weights;
   ARGENT_TRY(settle_kv(may_map ? kRoomyContext : kLeastContext));
-  if (!may_map || memory_.fits()) return {};
-  memory_.resident_needed_bytes = memory_.needed_bytes();
-  memory_.weights = WeightStorage::mapped;
-  memory_.weights_bytes = 0;
-  return settle_kv(kLeastContext);
+  if (may_map && !memory_.fits()) {
+    memory_.resident_needed_bytes = memory_.needed_bytes();
+    memory_.weights = WeightStorage::mapped;
+    memory_.weights_bytes = 0;
+    ARGENT_TRY(settle_kv(kLeastContext));
+  }
+  settle_tiers();
+  return {};
 }
 
 // Blocks of each layer group for the sequences; the context shrinks, when it was not asked for, until it fits.
@@ -91,7 +97,8 @@ Status Engine::settle_kv(uint32_t least_ctx) {
       options_.n_ctx ? options_.n_ctx : std::min(model_.n_ctx_train, options_.serves ? UINT32_MAX : kDefaultContext);
   uint64_t pool_tokens = options_.pool_tokens;
   if (options_.serves && !pool_tokens) {
-    const uint64_t used = memory_.weights_bytes + memory_.workspace_bytes + MemoryReport::kReserve;
+    const uint64_t used =
+        memory_.weights_bytes + memory_.workspace_bytes + memory_.kv_host_bytes + MemoryReport::kReserve;
     const uint64_t free = memory_.free_bytes > used ? memory_.free_bytes - used : 0;
     uint64_t block_bytes = 0;
     for (const KvSpec& layer : layout.layers) block_bytes += backend_->kv_bytes(layer, 1);
@@ -132,20 +139,22 @@ Status Engine::settle_kv(uint32_t least_ctx) {
 Status Engine::load(const std::function<bool(const Progress&)>& progress) {
   if (!memory_.fits())
     return fail(Code::out_of_memory,
-                "{} needs {} (weights {}, KV cache of {} positions {}, workspace {}, reserve {}); {} are free{}",
+                "{} needs {} (weights {}, KV cache of {} positions {}{}, workspace {}, reserve {}); {} are free{}",
                 file_.path(), bytes_text(memory_.needed_bytes()), bytes_text(memory_.weights_bytes), n_ctx_,
-                bytes_text(memory_.kv_bytes), bytes_text(memory_.workspace_bytes), bytes_text(MemoryReport::kReserve),
-                bytes_text(memory_.free_bytes),
+                bytes_text(memory_.kv_bytes),
+                memory_.kv_host_bytes ? fmt::format(", evicted KV blocks {}", bytes_text(memory_.kv_host_bytes)) : "",
+                bytes_text(memory_.workspace_bytes), bytes_text(MemoryReport::kReserve), bytes_text(memory_.free_bytes),
                 memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
   const auto start = std::chrono::steady_clock::now();
   ARGENT_TRY(backend_->load(model_.graph, memory_.weights, progress));
   counters_.load_nanoseconds = uint64_t((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
+  ARGENT_TRY(backend_->allocate(model_.kv, need_));
+  ARGENT_LET(std::unique_ptr<kv::Tier> tier, make_tier());  // may hash the file
   if (memory_.weights == WeightStorage::resident && memory_.weights_bytes) {
     file_.drop_tensor_data();
     for (Value& v : model_.graph.values) v.data = nullptr;
   }
-  ARGENT_TRY(backend_->allocate(model_.kv, need_));
-  ARGENT_LET(kv::Cache cache, kv::Cache::create(kv_config_));
+  ARGENT_LET(kv::Cache cache, kv::Cache::create(kv_config_, std::move(tier)));
   cache_ = std::make_unique<kv::Cache>(std::move(cache));
   return {};
 }
@@ -193,18 +202,33 @@ SequenceId Engine::open_sequence() {
 
 void Engine::close_sequence(SequenceId id, bool keep) {
   Sequence& s = sequences_[id];
-  if (s.has_kv) cache_->close(s.kv, keep);
+  detach(s, keep);
   s = {};
 }
 
-// Gives a sequence its place in the KV cache, with what the prefix tree knows of its tokens.
+// Gives a sequence its place in the KV cache, with what the prefix tree and the tier know of its tokens.
 uint32_t Engine::attach(Sequence& s) {
   if (s.has_kv) return cache_->length(s.kv);
   s.kv = cache_->open();
   s.has_kv = true;
-  if (s.mode.all_rows) return 0;  // every row is asked for, so every row is computed
-  const auto hit = cache_->adopt_prefix(s.kv, s.tokens);
-  return hit ? hit->length : 0;
+  uint32_t found = 0;
+  if (!s.mode.all_rows) {  // every row is asked for, so every row is computed
+    const auto hit = cache_->adopt_prefix(s.kv, s.tokens);
+    found = hit ? hit->length : 0;
+  }
+  if (!s.begun) set_reused(s, found);
+  return found;
+}
+
+void Engine::detach(Sequence& s, bool keep) {
+  if (s.has_kv) cache_->close(s.kv, keep);
+  s.has_kv = s.stepped = false;
+  s.level = INT32_MIN;
+}
+
+void Engine::set_reused(Sequence& s, uint32_t n_tokens) {
+  counters_.reused_tokens += uint64_t(n_tokens) - s.reused;  // in sum right, where it is less than before too
+  s.reused = n_tokens;
 }
 
 Result<uint32_t> Engine::set_tokens(SequenceId id, std::span<const int32_t> tokens) {
@@ -222,16 +246,18 @@ Result<uint32_t> Engine::set_tokens(SequenceId id, std::span<const int32_t> toke
     while (same < most && old[same] == tokens[same]) ++same;
     if (s.mode.all_rows) same = 0;
     ARGENT_LET(same, cache_->truncate(s.kv, same));
-    if (!s.mode.all_rows &&
-        cache_->find_prefix(0, tokens).length > same) {  // the tree has more, as of another conversation
-      cache_->close(s.kv, true);
-      s.has_kv = false;
-    }
+    if (!s.mode.all_rows && cache_->find_prefix(0, tokens).length > same)
+      detach(s, true);  // the tree has more, as of another conversation
   }
   s.tokens.assign(tokens.begin(), tokens.end());
   s.n_passes = 0;
-  if (!s.has_kv) same = attach(s);
-  counters_.reused_tokens += same;
+  s.begun = false;
+  s.reused = 0;
+  if (s.has_kv)
+    set_reused(s, same);
+  else
+    same = attach(s);
+  load_from_disk(s);
   return same;
 }
 
@@ -245,31 +271,47 @@ Result<uint32_t> Engine::append_token(SequenceId id, int32_t token) {
   return uint32_t(s.tokens.size());
 }
 
+// The highest priority among those that are open and not paused: nobody rises above it.
+int32_t Engine::top_priority() const {
+  int32_t top = INT32_MIN;
+  for (const Sequence& s : sequences_)
+    if (s.open && !s.paused) top = std::max(top, s.mode.priority);
+  return top;
+}
+
+// How a sequence stands when blocks are short: its priority, which rises by one for every kAgingSteps steps that it
+// waits, as far as others are above it. What it has risen to stays with it as long as it holds its blocks, or it would
+// lose them again at the next step.
+int32_t Engine::level(const Sequence& s, int32_t top) const {
+  const int64_t risen =
+      s.mode.priority + int64_t((counters_.steps - std::min(counters_.steps, s.served)) / kAgingSteps);
+  return std::max({s.level, s.mode.priority, int32_t(std::min<int64_t>(risen, top))});
+}
+
 // Blocks for n more positions. When the pool is out, another sequence is preempted, one that waits for nothing before
-// the youngest of those that wait and are younger than this one: its blocks stay cached as long as nobody needs them,
-// and what is lost is computed again when its turn comes.
+// the lowest of those that are below this one, or as high and younger: its blocks stay cached as long as nobody needs
+// them, and what is lost is computed again when its turn comes. Levels and arrivals order all sequences, so the first
+// always gets blocks.
 Status Engine::reserve(SequenceId id, uint32_t n) {
   Sequence& s = sequences_[id];
+  const int32_t top = top_priority();
   for (;;) {
     Status status = cache_->reserve(s.kv, n);
     if (status || status.error().code != Code::out_of_memory) return status;
     Sequence* victim = nullptr;
-    // The greatest goes first: who waits for nothing, then the lowest priority, then the youngest.
+    // The greatest goes first: who waits for nothing, then the lowest level, then the youngest.
     const auto rank = [&](const Sequence& other) {
       const bool idle = !waits(other);
-      return std::tuple(idle, -other.mode.priority, idle ? arrivals_ - other.arrival : other.arrival);
+      return std::tuple(idle, -int64_t(level(other, top)), idle ? arrivals_ - other.arrival : other.arrival);
     };
     const auto may_go = [&](const Sequence& other) {
-      if (&other == &s || !other.has_kv) return false;
-      if (!waits(other) || other.mode.priority < s.mode.priority) return true;
-      return other.mode.priority == s.mode.priority && other.arrival > s.arrival;
+      return &other != &s && other.has_kv && (!waits(other) || rank(other) > rank(s));
     };
     for (Sequence& other : sequences_)
       if (may_go(other) && (!victim || rank(other) > rank(*victim))) victim = &other;
     if (!victim) return status;
-    cache_->close(victim->kv, true);
-    victim->has_kv = false;
-    ++counters_.preemptions;
+    if (victim->stepped) ++counters_.preemptions;
+    detach(*victim, true);
   }
 }
 
@@ -287,8 +329,9 @@ std::vector<SequenceId> Engine::waiting(bool by_turn) {
   std::sort(ids.begin(), ids.end(),
             [&](SequenceId a, SequenceId b) { return sequences_[a].arrival < sequences_[b].arrival; });
   // Whoever may take blocks from all others.
+  const int32_t top = top_priority();
   const SequenceId first = *std::max_element(ids.begin(), ids.end(), [&](SequenceId a, SequenceId b) {
-    return sequences_[a].mode.priority < sequences_[b].mode.priority;
+    return level(sequences_[a], top) < level(sequences_[b], top);
   });
   int turn = kind(first);
   for (SequenceId id : ids)
@@ -299,8 +342,8 @@ std::vector<SequenceId> Engine::waiting(bool by_turn) {
 }
 
 Want Engine::want(const Sequence& s) const {
-  Want want{uint32_t(s.tokens.size()) - computed(s), s.mode.all_rows && !s.mode.sampling, true, s.mode.priority,
-            counters_.steps - std::min(counters_.steps, s.served)};
+  Want want{uint32_t(s.tokens.size()) - computed(s), s.mode.all_rows && !s.mode.sampling, true,
+            std::max(s.level, s.mode.priority), counters_.steps - std::min(counters_.steps, s.served)};
   if (options_.passes.empty()) return want;
   const uint32_t size = options_.passes[std::min(s.n_passes, options_.passes.size() - 1)];
   want.last_row = size >= want.missing;
@@ -309,33 +352,48 @@ Want Engine::want(const Sequence& s) const {
 }
 
 // Who computes how much now, with blocks for it. A sequence that the pool has no room for waits; an error when all do.
+// The scheduler knows nothing of room: it is asked again, without those that found none, until all that it picks have
+// theirs.
 Result<std::vector<Pick>> Engine::pick(std::span<const SequenceId> ids) {
   std::vector<Want> wants;
-  for (SequenceId id : ids) {
-    attach(sequences_[id]);
-    wants.push_back(want(sequences_[id]));
-  }
-  const auto preempted = [&](const Pick& pick) { return !sequences_[ids[pick.index]].has_kv; };
+  for (SequenceId id : ids) wants.push_back(want(sequences_[id]));
+  const int32_t top = top_priority();
+  const auto before = [&](const Sequence& a, const Sequence& b) {
+    return std::tuple(-int64_t(level(a, top)), a.arrival) < std::tuple(-int64_t(level(b, top)), b.arrival);
+  };
   Error refused = fail(Code::internal, "a step without work");
-  // The scheduler knows nothing of room: when all that it picked are refused (one that aged may take all rows and take
-  // blocks from nobody), the others are asked.
+  const Sequence* first_refused = nullptr;
   for (;;) {
     std::vector<Pick> picks = pick_step(wants, options_.budget);
     if (picks.empty()) return refused;
-    for (const Pick& pick : picks) wants[pick.index].missing = 0;
-    std::erase_if(picks, [&](const Pick& pick) {
-      if (preempted(pick)) return true;
-      const Status status = reserve(ids[pick.index], pick.n_tokens);
-      if (!status) refused = status.error();
-      return !status;
-    });
-    std::erase_if(picks, preempted);  // those that had blocks already when a later one took them
-    if (!picks.empty()) return picks;
-    for (size_t i = 0; i < wants.size(); ++i) {
-      if (wants[i].missing == 0) continue;
-      attach(sequences_[ids[i]]);  // a refused one may have preempted it
-      wants[i] = want(sequences_[ids[i]]);
+    bool settled = true;
+    for (const Pick& pick : picks) {
+      Sequence& s = sequences_[ids[pick.index]];
+      Want& wanted = wants[pick.index];
+      if (!s.has_kv) {
+        settled = false;
+        // Nobody gets a place in the cache behind one that finds no room: he would lose it to that one, again and
+        // again.
+        if (first_refused && before(*first_refused, s)) {
+          wanted.missing = 0;
+        } else {
+          attach(s);  // now and not before, and what is found may leave less to compute
+          wanted = want(s);
+        }
+      } else if (const Status status = reserve(ids[pick.index], pick.n_tokens); !status) {
+        settled = false;
+        refused = status.error();
+        wanted.missing = 0;
+        if (!first_refused || before(s, *first_refused)) first_refused = &s;
+      }
     }
+    for (const Pick& pick : picks) {  // those that had blocks already when a later one took them
+      Want& wanted = wants[pick.index];
+      if (sequences_[ids[pick.index]].has_kv || wanted.missing == 0) continue;
+      settled = false;
+      wanted.missing = 0;
+    }
+    if (settled) return picks;
   }
 }
 
@@ -345,14 +403,15 @@ Tail Engine::fill_step(std::span<const SequenceId> ids, std::span<const Pick> pi
   step_.clear();
   const bool sampling = sequences_[ids[0]].mode.sampling.has_value();
   bool all_greedy = sampling, with_logits = false, any_rules = false;
-  last_step_ = {};
   for (const Pick& pick : picks) {
     const Sequence& s = sequences_[ids[pick.index]];
     const uint32_t length = computed(s), first = uint32_t(step_.tokens.size());
     StepSequence part{
         first,          pick.n_tokens, length, ids[pick.index], {}, std::span(s.tokens).first(length + pick.n_tokens),
         s.mode.n_prompt};
-    (pick.n_tokens == 1 && pick.n_outputs == 1 ? last_step_.decodes : last_step_.prompt) += pick.n_tokens;
+    const bool decode = sampling && pick.n_tokens == 1 && pick.n_outputs == 1;
+    (decode ? last_step_.decodes : last_step_.prompt) += pick.n_tokens;
+    if (!decode) last_step_.prompt_keys += (length + (pick.n_tokens + 1) / 2) * uint64_t(pick.n_tokens);
     for (uint32_t g = 0; g < kv_config_.groups.size(); ++g) part.tables.push_back(cache_->table(s.kv, g));
     for (uint32_t i = 0; i < pick.n_tokens; ++i) {
       step_.tokens.push_back(s.tokens[length + i]);
@@ -393,8 +452,7 @@ Result<StepResult> Engine::run_step(Tail tail) {
 // Appends what a row sampled, where there is room.
 bool Engine::take_sample(Sequence& s, int32_t token) {
   if (token < 0) {  // not finite: what it computed can not be trusted, and nobody else may find it again
-    cache_->close(s.kv, false);
-    s.has_kv = false;
+    detach(s, false);
   }
   const bool room = token >= 0 && s.tokens.size() < n_ctx_;
   if (room)
@@ -405,20 +463,29 @@ bool Engine::take_sample(Sequence& s, int32_t token) {
 }
 
 Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
+  last_step_ = {};
+  take_arrivals();
   std::vector<SequenceId> ids = waiting(true);
-  if (ids.empty()) return false;
+  if (ids.empty()) return wait_for_disk();
   Result<std::vector<Pick>> picked = pick(ids);
   if (!picked) {
     ids = waiting(false);
     picked = pick(ids);
   }
   ARGENT_LET(const std::vector<Pick> picks, std::move(picked));
+  const int32_t top = top_priority();
+  for (const Pick& pick : picks) {
+    Sequence& s = sequences_[ids[pick.index]];
+    s.level = level(s, top);
+  }
+  ARGENT_TRY(transfer());
   const Tail tail = fill_step(ids, picks);
   ARGENT_LET(const StepResult result, run_step(tail));
   for (const Pick& pick : picks) {
     Sequence& s = sequences_[ids[pick.index]];
     ARGENT_TRY(cache_->commit(s.kv, std::span<const int32_t>(s.tokens).subspan(computed(s), pick.n_tokens)));
     ++s.n_passes;
+    s.stepped = s.begun = true;
     s.served = counters_.steps;
   }
   const size_t width = step_.output_rows.empty() ? 0 : result.logits.size() / step_.output_rows.size();

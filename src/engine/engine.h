@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,8 +31,18 @@ struct EngineOptions {
   // None: resident where that fits into free memory with room for 2,048 positions (or as many as are asked for, or as
   // the model knows), else mapped.
   std::optional<WeightStorage> weights;
+  bool deterministic = false;  // only on a device that is; others are refused as unsupported
   bool fuse = true;
   bool prefix_cache = true;
+  // Blocks of prefixes that leave the KV pool stay in host memory; 0: they do not, none: as memory allows, at most 1
+  // GiB.
+  std::optional<uint64_t> kv_host_bytes = 0;
+  std::string
+      kv_disk;  // and in files of a folder below this one, so that the next process finds them; empty: they do not
+  uint64_t kv_disk_bytes = 8ull << 30;              // of each model
+  std::chrono::milliseconds kv_disk_retry{30'000};  // after writing failed
+  std::string program;                              // files are of this version of the program only
+  std::function<void(const std::string&)> log;      // what happens beside requests; from any thread
   std::vector<uint32_t> passes;  // sizes of a sequence's passes, the last repeating; empty: as the budget allows
 };
 
@@ -42,9 +53,10 @@ struct MemoryReport {
   WeightStorage weights = WeightStorage::resident;
   uint64_t resident_needed_bytes = 0;  // where weights are mapped because a copy does not fit: what would be needed
   uint64_t kv_bytes = 0;
+  uint64_t kv_host_bytes = 0;    // the most that evicted KV blocks take in host memory
   uint64_t workspace_bytes = 0;  // the arena of the largest plan
   uint64_t free_bytes = 0;       // before loading; 0: unknown
-  uint64_t total_bytes() const { return weights_bytes + kv_bytes + workspace_bytes; }
+  uint64_t total_bytes() const { return weights_bytes + kv_bytes + kv_host_bytes + workspace_bytes; }
   // Headroom for what is not in the plan: tokenizer, stacks, code.
   static constexpr uint64_t kReserve = 64ull << 20;
   uint64_t needed_bytes() const { return total_bytes() + kReserve; }
@@ -56,9 +68,9 @@ std::string bytes_text(uint64_t bytes);
 
 struct EngineCounters {
   uint64_t steps = 0, tokens = 0;
-  uint64_t plans_built = 0;    // stays still in steady decode
-  uint64_t reused_tokens = 0;  // prompt tokens found in the cache
-  uint64_t preemptions = 0;
+  uint64_t plans_built = 0;          // stays still in steady decode
+  uint64_t reused_tokens = 0;        // prompt tokens found in the cache
+  uint64_t preemptions = 0;          // sequences that were being computed and gave their blocks to others
   uint64_t backend_nanoseconds = 0;  // from run() until the result was there
   uint64_t load_nanoseconds = 0;     // weights: from the file to where they are used
 };
@@ -92,6 +104,8 @@ class Engine {
   // Reads the file and settles memory, without allocating weights: `argent check` stops here. Errors: the file's, the
   // model's, or out_of_memory with what is needed and free.
   static Result<std::unique_ptr<Engine>> open(const std::string& path, const EngineOptions& options);
+  // Saves what can be found again, where it has a place on disk, for up to 10 s.
+  ~Engine();
   // Brings the weights to the device and allocates.
   Status load(const std::function<bool(const Progress&)>& progress = {});
 
@@ -113,6 +127,9 @@ class Engine {
   Result<uint32_t> set_tokens(SequenceId id, std::span<const int32_t> tokens);
   Result<uint32_t> append_token(SequenceId id, int32_t token);
   std::span<const int32_t> tokens(SequenceId id) const { return sequences_[id].tokens; }
+  // How many of its tokens were found computed when the sequence began to compute: what set_tokens() said, or more, as
+  // the disk gave it.
+  uint32_t reused(SequenceId id) const { return sequences_[id].reused; }
   // How the sequence goes on: sampled tokens are appended until `paused`; without sampling its logits are handed out.
   SequenceMode& mode(SequenceId id) { return sequences_[id].mode; }
   void set_sampling(SequenceId id, const std::optional<SampleParams>& sampling) { mode(id).sampling = sampling; }
@@ -120,13 +137,18 @@ class Engine {
   void pause(SequenceId id, bool paused) { sequences_[id].paused = paused; }
   // Rows of prompts in a step that has decodes; ChunkPolicy says how many.
   void set_max_prompt(uint32_t rows) { options_.budget.max_prompt = rows; }
-  // Rows of the last step.
+  // Rows of the last step. Decodes: last rows of sequences that sample.
   struct StepSize {
     uint32_t decodes = 0, prompt = 0;
+    uint64_t prompt_keys = 0;  // positions that the prompts' rows see, together
   };
   StepSize last_step() const { return last_step_; }
 
+  // Does a little of what would hold up later steps; for times when there is nothing to do. False: nothing is left.
+  bool prepare() { return backend_->prepare(); }
+
   // Runs one step over all sequences that have something to compute, and hands out what it gave. False: nothing to do.
+  // While the only ones wait for the disk, it waits too, for 10 ms at most, and computes nothing.
   // `sink` may pause a sequence or append to one, but neither open nor close any: more of the step's outputs may
   // follow.
   Result<bool> step(const std::function<void(const StepOutput&)>& sink);
@@ -147,7 +169,12 @@ class Engine {
     SequenceMode mode;
     std::vector<int32_t> tokens;
     kv::SeqId kv{};
-    bool has_kv = false;               // false after preemption, until it is scheduled again
+    bool has_kv = false;   // false after preemption, until it is scheduled again
+    bool stepped = false;  // something was computed since it has its place in the cache
+    bool begun = false;    // and since it has its text
+    uint32_t reused = 0;
+    uint64_t load = 0;                 // what it waits for, of the disk; 0: nothing
+    int32_t level = INT32_MIN;         // the rank that it was last served at, while it has its place in the cache
     uint64_t arrival = 0, served = 0;  // the latter: a step's number
     size_t n_passes = 0;               // of options.passes
   };
@@ -160,8 +187,12 @@ class Engine {
   Result<PlanId> plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail);  // compiled, made on first use
   uint32_t computed(const Sequence& s) const { return s.has_kv ? cache_->length(s.kv) : 0; }
   // Has something to compute.
-  bool waits(const Sequence& s) const { return s.open && !s.paused && s.tokens.size() > computed(s); }
+  bool waits(const Sequence& s) const { return s.open && !s.paused && s.load == 0 && s.tokens.size() > computed(s); }
   uint32_t attach(Sequence& s);
+  void detach(Sequence& s, bool keep);
+  void set_reused(Sequence& s, uint32_t n_tokens);
+  int32_t top_priority() const;
+  int32_t level(const Sequence& s, int32_t top) const;
   Status reserve(SequenceId id, uint32_t n);
   // The parts of step(), in order; a Pick's index is into ids.
   std::vector<SequenceId> waiting(bool by_turn);
@@ -170,6 +201,12 @@ class Engine {
   Tail fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks);
   Result<StepResult> run_step(Tail tail);
   bool take_sample(Sequence& s, int32_t token);
+  void settle_tiers();
+  Result<std::unique_ptr<kv::Tier>> make_tier();
+  Status transfer();
+  void load_from_disk(Sequence& s);
+  void take_arrivals();
+  bool wait_for_disk();
   Result<std::shared_ptr<const Graph>> graph_of(const PlanKey& key);
   Result<StepResult> run_plan(PlanId id);
   Result<StepResult> run_profiled(PlanId id, const PlanKey& key);
@@ -194,6 +231,8 @@ class Engine {
   EngineCounters counters_;
   Step step_;
   StepSize last_step_;
+  std::vector<KvTransfer> transfers_;                     // scratch of transfer()
+  std::chrono::steady_clock::time_point last_arrival_{};  // of a block from disk that somebody waits for
   ProfileSink profile_;
   uint64_t profile_begin_ = 0;
   std::array<uint64_t, 3> kind_served_ =

@@ -37,7 +37,9 @@ struct ServiceMetrics {
   std::atomic<uint64_t> steps = 0, preemptions = 0;
   std::atomic<uint64_t> queued = 0, running = 0;  // requests that wait; answers that are computed
   std::atomic<uint64_t> kv_blocks = 0, kv_used = 0, kv_cached = 0;
-  std::atomic<uint64_t> step_nanoseconds = 0, host_nanoseconds = 0;  // all steps; of them outside the backend
+  std::atomic<uint64_t> kv_host_bytes = 0, kv_disk_bytes = 0;  // of evicted blocks that can be found again
+  std::atomic<uint64_t> host_restored_tokens = 0, disk_restored_tokens = 0;  // of them, put back into the KV cache
+  std::atomic<uint64_t> step_nanoseconds = 0, host_nanoseconds = 0;          // all steps; of them outside the backend
   std::atomic<uint64_t> drafted_tokens = 0, accepted_tokens = 0;
   Histogram<14> queue_seconds{kSecondBounds}, first_token_seconds{kSecondBounds}, token_seconds{kSecondBounds},
       request_seconds{kSecondBounds};

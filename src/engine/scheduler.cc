@@ -36,33 +36,39 @@ std::vector<Pick> pick_step(std::span<const Want> wants, const Budget& budget) {
   return picks;
 }
 
-void ChunkPolicy::observe(uint32_t n_decodes, uint32_t n_prompt, double seconds) {
+void ChunkPolicy::observe(uint32_t n_decodes, uint32_t n_prompt, uint64_t prompt_keys, double seconds) {
   constexpr double kNew = 0.2;
-  const auto blend = [](double& mean, double value) { mean = mean == 0 ? value : mean + kNew * (value - mean); };
+  if (n_prompt) keys_a_row_ = double(prompt_keys) / n_prompt / kKeys;
   if (n_decodes == 0) return;
+  const double decodes = decode_base_ + n_decodes * decode_row_;
   if (n_prompt == 0) {
     // Reading the weights is most of a step of few rows; what more rows cost is learned from steps of other sizes.
-    const double expected = decode_base_ + n_decodes * decode_row_;
     if (decode_base_ == 0) {
       decode_base_ = seconds;
     } else if (n_decodes > 1) {
-      const double error = seconds - expected;
+      const double error = seconds - decodes;
       decode_base_ = std::max(0.25 * seconds, decode_base_ + kNew * 0.5 * error);
       decode_row_ = std::max(0.0, decode_row_ + kNew * 0.5 * error / n_decodes);
     } else {
-      blend(decode_base_, std::max(0.25 * seconds, seconds - decode_row_));
+      decode_base_ += kNew * (std::max(0.25 * seconds, seconds - decode_row_) - decode_base_);
     }
   } else if (decode_base_ > 0) {
-    const double decodes = decode_base_ + n_decodes * decode_row_;
-    blend(prompt_row_, std::max((seconds - decodes) / n_prompt, 0.02 * seconds / n_prompt));
+    // Normalized least mean squares over (rows, keys). A step that something else held up counts as twice the expected.
+    const double rows = n_prompt, keys = keys_a_row_ * rows, norm = rows * rows + keys * keys;
+    const double took = std::max(seconds - decodes, 0.02 * seconds);
+    const double expected = rows * prompt_row_ + keys * prompt_key_;
+    const double error = expected > 0 ? kNew * std::min(took - expected, expected) : took;
+    prompt_row_ = std::max(0.0, prompt_row_ + error * rows / norm);
+    prompt_key_ = std::max(0.0, prompt_key_ + error * keys / norm);
   }
 }
 
 uint32_t ChunkPolicy::rows(uint32_t n_decodes, uint32_t most) const {
   if (n_decodes == 0) return most;
-  if (decode_base_ == 0 || prompt_row_ == 0) return std::min(most, 2 * kLeast);
-  const double allowed = (kSlowdown - 1) * (decode_base_ + n_decodes * decode_row_) / prompt_row_;
-  return std::min(most, allowed < kLeast ? kLeast : allowed > most ? most : uint32_t(allowed));
+  const double row = prompt_row_ + keys_a_row_ * prompt_key_;
+  if (decode_base_ == 0 || row == 0) return std::min(most, 4 * kLeast);
+  const double allowed = (kSlowdown - 1) * (decode_base_ + n_decodes * decode_row_) / row;
+  return std::min(most, allowed < kLeast ? kLeast : allowed > most ? most : uint32_t(allowed + 0.5));
 }
 
 }  // namespace argent

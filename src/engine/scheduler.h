@@ -43,20 +43,22 @@ std::vector<Pick> pick_step(std::span<const Want> wants, const Budget& budget);
 // How many rows of prompts a step with decodes may have, so that those who read an answer hardly notice that somebody
 // else's prompt is read meanwhile: a step takes at most kSlowdown times what it takes without, as far as past steps
 // tell. A prompt then takes 1 + 1 / (kSlowdown - 1) times what it takes alone, and more where rows cost more in small
-// chunks.
+// chunks. A row costs more the more keys it sees: a prompt's chunks become smaller towards its end.
 class ChunkPolicy {
  public:
-  static constexpr double kSlowdown = 2.5;
-  static constexpr uint32_t kLeast = 6;
+  static constexpr double kSlowdown = 2.4;
+  static constexpr uint32_t kLeast = 2;
+  static constexpr double kKeys = 1024;  // keys are counted in these
 
-  // A step that ran: its rows of decodes and of prompts, and its time.
-  void observe(uint32_t n_decodes, uint32_t n_prompt, double seconds);
-  // At most `most` rows beside n_decodes.
+  // A step that ran: its rows of decodes and of prompts, the keys that the latter see together, and its time.
+  void observe(uint32_t n_decodes, uint32_t n_prompt, uint64_t prompt_keys, double seconds);
+  // At most `most` rows beside n_decodes, if they see as many keys as those of the last step.
   uint32_t rows(uint32_t n_decodes, uint32_t most) const;
 
  private:
   double decode_base_ = 0, decode_row_ = 0;  // seconds of a step of decodes: base + rows * row; 0: not known yet
-  double prompt_row_ = 0;                    // seconds
+  double prompt_row_ = 0, prompt_key_ = 0;   // seconds of prompts: rows * row + keys / kKeys * key; both 0: not known
+  double keys_a_row_ = 0;                    // of the last step with prompts, in kKeys
 };
 
 }  // namespace argent

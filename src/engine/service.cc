@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/memory_reserve.h"
 #include "engine/stops.h"
 #include "sample/params.h"
 
@@ -11,6 +12,8 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 constexpr double kAgingSeconds = 10;  // a request that waits rises by one priority for each of them
+
+const Error kOutOfMemory{Code::out_of_memory, "out of memory"};  // short enough to be copied without any
 
 }  // namespace
 
@@ -26,6 +29,7 @@ struct Service::Answer {
   StopMatcher stops;
   std::vector<TokenInfo> held;  // of text that is held back
   uint32_t n_tokens = 0;
+  uint32_t n_found = 0;  // tokens that were computed when it began
   Clock::time_point last;
 };
 
@@ -38,11 +42,22 @@ struct Service::Active {
   RequestUsage usage;
   bool paused = false, cancelled = false;
   bool reading = true;   // the prompt
+  bool reopens = false;  // the prompt's log-probabilities are complete: now the answers
   bool counted = false;  // in the metrics of prompts
   std::optional<Error> error;
   std::vector<TokenInfo> prompt_probs;
   std::vector<double> pooled;
   uint32_t n_pooled = 0;
+
+  // What is done for this request alone; memory that it finds none of is the request's error and nobody else's.
+  template <class Call>
+  void guarded(const Call& call) {
+    try {
+      call();
+    } catch (const std::bad_alloc&) {
+      error = kOutOfMemory;
+    }
+  }
 };
 
 std::unique_ptr<Service> Service::start(std::unique_ptr<Engine> engine, const ServiceOptions& options) {
@@ -98,6 +113,12 @@ Result<Service::RequestId> Service::submit(GenerationRequest request, std::share
   active->sink = std::move(sink);
   active->submitted = Clock::now();
   active->usage.n_prompt = uint32_t(active->request.prompt.size());
+  for (uint32_t i = 0; i < active->request.n; ++i) {
+    active->answers.push_back(std::make_unique<Answer>());
+    active->answers.back()->index = i;
+  }
+  Requests one;
+  one.push_back(std::move(active));
   RequestId id;
   {
     const std::lock_guard lock(mutex_);
@@ -106,9 +127,9 @@ Result<Service::RequestId> Service::submit(GenerationRequest request, std::share
       metrics_.rejected.fetch_add(1, std::memory_order_relaxed);
       return fail(Code::out_of_memory, "{} requests are waiting already", options_.max_queue);
     }
+    id = one.front()->id = next_id_++;
+    commands_.push_back({Command::submit, id, std::move(one)});
     ++n_open_;
-    id = active->id = next_id_++;
-    commands_.push_back({Command::submit, id, std::move(active)});
   }
   metrics_.requests.fetch_add(1, std::memory_order_relaxed);
   changed_.notify_all();  // one of those that wake may be a drain()
@@ -118,7 +139,7 @@ Result<Service::RequestId> Service::submit(GenerationRequest request, std::share
 void Service::cancel(RequestId id) {
   {
     const std::lock_guard lock(mutex_);
-    commands_.push_back({Command::cancel, id, nullptr});
+    commands_.push_back({Command::cancel, id, {}});
   }
   changed_.notify_all();
 }
@@ -126,7 +147,7 @@ void Service::cancel(RequestId id) {
 void Service::cancel_all() {
   {
     const std::lock_guard lock(mutex_);
-    commands_.push_back({Command::cancel_all, 0, nullptr});
+    commands_.push_back({Command::cancel_all, 0, {}});
   }
   changed_.notify_all();
 }
@@ -134,7 +155,7 @@ void Service::cancel_all() {
 void Service::pause(RequestId id, bool paused) {
   {
     const std::lock_guard lock(mutex_);
-    commands_.push_back({paused ? Command::pause : Command::resume, id, nullptr});
+    commands_.push_back({paused ? Command::pause : Command::resume, id, {}});
   }
   changed_.notify_all();
 }
@@ -152,28 +173,34 @@ bool Service::take_commands() {
   {
     std::unique_lock lock(mutex_);
     const auto idle = [&] {
-      return std::all_of(active_.begin(), active_.end(), [](const auto& a) { return a.second->paused; }) &&
+      return std::all_of(active_.begin(), active_.end(), [](const auto& a) { return a->paused; }) &&
              (n_running_ >= options_.parallel ||
               std::all_of(queue_.begin(), queue_.end(), [](const auto& q) { return q->paused; }));
     };
-    if (commands_.empty() && !stopping_ && idle()) changed_.wait(lock, [&] { return !commands_.empty() || stopping_; });
+    const auto called = [&] { return !commands_.empty() || stopping_; };
+    while (!called() && idle()) {
+      lock.unlock();
+      const bool more = engine_->prepare();
+      lock.lock();
+      if (!more) changed_.wait(lock, called);
+    }
     commands.swap(commands_);
     stopping = stopping_;
   }
   for (Command& c : commands) {
     if (c.kind == Command::submit) {
-      queue_.push_back(std::move(c.request));
+      queue_.splice(queue_.end(), c.request);
       continue;
     }
     if (c.kind == Command::cancel_all) {
       for (auto& q : queue_) q->cancelled = true;
-      for (auto& [id, active] : active_) active->cancelled = true;
+      for (auto& a : active_) a->cancelled = true;
       continue;
     }
     Active* a = nullptr;
-    if (const auto it = active_.find(c.id); it != active_.end()) a = it->second.get();
-    for (auto& q : queue_)
-      if (q->id == c.id) a = q.get();
+    for (Requests* requests : {&queue_, &active_})
+      for (auto& r : *requests)
+        if (r->id == c.id) a = r.get();
     if (!a) continue;
     if (c.kind == Command::cancel) a->cancelled = true;
     if (c.kind == Command::cancel || a->paused == (c.kind == Command::pause)) continue;
@@ -186,7 +213,7 @@ bool Service::take_commands() {
   }
   if (!stopping) return true;
   for (auto& q : queue_) q->cancelled = true;
-  for (auto& [id, a] : active_) a->cancelled = true;
+  for (auto& a : active_) a->cancelled = true;
   return false;
 }
 
@@ -194,14 +221,12 @@ bool Service::take_commands() {
 // slow takes nobody's place: it waits, or goes on beside the others once it reads again.
 void Service::admit() {
   const auto now = Clock::now();
-  std::erase_if(queue_, [&](std::unique_ptr<Active>& q) {
-    if (!q->cancelled) return false;
-    make_answers(*q);
-    active_.emplace(q->id, std::move(q));  // sweep() tells
-    return true;
-  });
-  for (auto& [id, a] : active_)
-    if (!a->cancelled && !a->paused) open_answers(*a);  // the rest of n answers before others' first
+  for (auto it = queue_.begin(); it != queue_.end();) {
+    const auto q = it++;
+    if ((*q)->cancelled) active_.splice(active_.end(), queue_, q);  // sweep() tells
+  }
+  for (auto& a : active_)  // the rest of n answers before others' first
+    if (!a->cancelled && !a->paused) a->guarded([&] { open_answers(*a); });
   while (!queue_.empty() && n_running_ < options_.parallel) {
     const auto rank = [&](const std::unique_ptr<Active>& q) {
       return q->paused ? -INFINITY
@@ -210,23 +235,15 @@ void Service::admit() {
     const auto best =
         std::max_element(queue_.begin(), queue_.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
     if ((*best)->paused) break;
-    std::unique_ptr<Active> taken = std::move(*best);
-    queue_.erase(best);
-    Active& a = *taken;
-    active_.emplace(a.id, std::move(taken));
+    Active& a = **best;
+    active_.splice(active_.end(), queue_, best);
     a.started = now;
     a.usage.queue_seconds = Seconds(now - a.submitted).count();
     metrics_.queue_seconds.add(a.usage.queue_seconds);
-    make_answers(a);
-    a.sink->started(a.usage);
-    open_answers(a);
-  }
-}
-
-void Service::make_answers(Active& a) {
-  for (uint32_t i = 0; i < a.request.n; ++i) {
-    a.answers.push_back(std::make_unique<Answer>());
-    a.answers.back()->index = i;
+    a.guarded([&] {
+      a.sink->started(a.usage);
+      open_answers(a);
+    });
   }
 }
 
@@ -236,7 +253,7 @@ void Service::open_answers(Active& a) {
   for (auto& owned : a.answers) {
     Answer& answer = *owned;
     if (answer.open || answer.over) continue;
-    if (n_running_ >= options_.parallel || (answer.index > 0 && a.reading)) return;
+    if (a.error || n_running_ >= options_.parallel || (answer.index > 0 && a.reading)) return;
     const GenerationRequest& r = a.request;
     answer.sequence = engine_->open_sequence();
     answer.open = true;
@@ -265,6 +282,7 @@ void Service::open_answers(Active& a) {
       a.error = reused.error();
       return;
     }
+    answer.n_found = *reused;
     if (answer.index == 0 && !std::exchange(a.counted, true)) {
       a.usage.n_reused = std::max(a.usage.n_reused, *reused);
       metrics_.prompt_tokens.fetch_add(a.usage.n_prompt, std::memory_order_relaxed);
@@ -301,12 +319,14 @@ TokenInfo Service::token_info(int32_t id, std::vector<sample::LogProb> probs) co
 void Service::on_output(const StepOutput& out) {
   auto [a, answer] = by_sequence_[out.sequence];
   if (!a || answer->over || a->error) return;
-  if (engine_->mode(out.sequence).sampling)
-    on_token(*a, *answer, out);
-  else if (engine_->mode(out.sequence).hidden)
-    on_state(*a, *answer, out);
-  else
-    on_prompt_row(*a, *answer, out);
+  a->guarded([&, a = a, answer = answer] {
+    if (engine_->mode(out.sequence).sampling)
+      on_token(*a, *answer, out);
+    else if (engine_->mode(out.sequence).hidden)
+      on_state(*a, *answer, out);
+    else
+      on_prompt_row(*a, *answer, out);
+  });
 }
 
 // A row of a prompt whose log-probabilities are asked for.
@@ -323,7 +343,7 @@ void Service::on_prompt_row(Active& a, Answer& answer, const StepOutput& out) {
     a.prompt_probs.push_back(token_info(next, std::move(probs)));
     return;
   }
-  reopen_.push_back(&a);
+  a.reopens = true;
   engine_->pause(answer.sequence, true);
 }
 
@@ -351,7 +371,7 @@ void Service::on_state(Active& a, Answer& answer, const StepOutput& out) {
 
 void Service::on_token(Active& a, Answer& answer, const StepOutput& out) {
   const GenerationRequest& r = a.request;
-  const auto now = Clock::now();
+  const auto now = step_done_;
   if (out.token < 0) {
     a.error = fail(
         Code::internal, "{}",
@@ -361,6 +381,10 @@ void Service::on_token(Active& a, Answer& answer, const StepOutput& out) {
   if (a.reading) {
     a.reading = false;
     a.first = now;
+    if (const uint32_t found = engine_->reused(answer.sequence); found > answer.n_found) {  // the disk gave more
+      a.usage.n_reused += found - answer.n_found;
+      metrics_.reused_tokens.fetch_add(found - answer.n_found, std::memory_order_relaxed);
+    }
     a.usage.prompt_seconds = Seconds(now - a.started).count();
     metrics_.first_token_seconds.add(Seconds(now - a.submitted).count());
     a.sink->prompt_read(a.usage, std::move(a.prompt_probs));
@@ -403,29 +427,30 @@ void Service::finish_answer(Active& a, Answer& answer, Finish how, std::string t
   answer.held.clear();
 }
 
-void Service::close_answer(Answer& answer, bool keep) {
+void Service::close_answer(Active& a, Answer& answer, bool keep) {
   if (!answer.open) return;
   engine_->close_sequence(answer.sequence, keep);
-  if (!by_sequence_[answer.sequence].first->paused) --n_running_;
-  by_sequence_[answer.sequence] = {};
+  if (!a.paused) --n_running_;
+  if (answer.sequence < by_sequence_.size()) by_sequence_[answer.sequence] = {};
   answer.open = false;
 }
 
 // Ends what is over, and tells.
 void Service::sweep() {
-  for (Active* a : std::exchange(reopen_, {})) {  // the prompt's probabilities are there: now the answers
-    close_answer(*a->answers[0], true);
-    a->request.prompt_log_probs.reset();
-    open_answers(*a);
-  }
   for (auto it = active_.begin(); it != active_.end();) {
-    Active& a = *it->second;
-    if (a.cancelled && !a.error)
-      for (auto& answer : a.answers)
-        if (!answer->over) finish_answer(a, *answer, Finish::cancelled, {});
+    Active& a = **it;
+    a.guarded([&] {
+      if (a.cancelled && !a.error)
+        for (auto& answer : a.answers)
+          if (!answer->over) finish_answer(a, *answer, Finish::cancelled, {});
+      if (!std::exchange(a.reopens, false) || a.cancelled || a.error) return;
+      close_answer(a, *a.answers[0], true);
+      a.request.prompt_log_probs.reset();
+      open_answers(a);
+    });
     bool all = true;
     for (auto& answer : a.answers) {
-      if (answer->over || a.error) close_answer(*answer, !a.error);  // what failed is not to be found again
+      if (answer->over || a.error) close_answer(a, *answer, !a.error);  // what failed is not to be found again
       all = all && answer->over;
     }
     if (!all && !a.error) {
@@ -435,13 +460,13 @@ void Service::sweep() {
     const auto now = Clock::now();
     if (a.first != Clock::time_point{}) a.usage.decode_seconds = Seconds(now - a.first).count();
     metrics_.request_seconds.add(Seconds(now - a.submitted).count());
-    if (a.error) {
-      metrics_.failed.fetch_add(1, std::memory_order_relaxed);
-      a.sink->failed(*a.error);
-    } else {
-      (a.cancelled ? metrics_.cancelled : metrics_.finished).fetch_add(1, std::memory_order_relaxed);
-      a.sink->done(a.usage);
-    }
+    const bool failed = a.error.has_value();
+    (failed        ? metrics_.failed
+     : a.cancelled ? metrics_.cancelled
+                   : metrics_.finished)
+        .fetch_add(1, std::memory_order_relaxed);
+    if (!failed) a.guarded([&] { a.sink->done(a.usage); });
+    if (a.error) a.guarded([&] { a.sink->failed(*a.error); });  // if nothing can be told, the sink's end tells it
     it = active_.erase(it);
     const std::lock_guard lock(mutex_);
     if (--n_open_ == 0) changed_.notify_all();
@@ -462,10 +487,35 @@ void Service::publish_metrics() {
   set(metrics_.kv_blocks, sum.total);
   set(metrics_.kv_used, sum.referenced);
   set(metrics_.kv_cached, sum.cached);
+  if (const kv::Tier* tier = engine_->cache().tier()) {
+    set(metrics_.kv_host_bytes, tier->usage().host_bytes);
+    set(metrics_.kv_disk_bytes, tier->usage().disk_bytes);
+    set(metrics_.host_restored_tokens, tier->counters().host_tokens);
+    set(metrics_.disk_restored_tokens, tier->counters().disk_tokens);
+  }
+}
+
+// False: there was nothing to compute. Memory that all share has no one to blame: all that took part fail.
+bool Service::step() {
+  Result<bool> more = false;
+  try {
+    bool first = true;
+    more = engine_->step([&](const StepOutput& out) {
+      if (std::exchange(first, false)) step_done_ = Clock::now();
+      on_output(out);
+    });
+  } catch (const std::bad_alloc&) {
+    more = kOutOfMemory;
+  }
+  if (more) return *more;
+  for (auto& a : active_)
+    if (!a->paused) a->guarded([&] { a->error = more.error(); });
+  return false;
 }
 
 void Service::run() {
   const uint32_t most = engine_->options().budget.max_tokens;
+  publish_metrics();
   for (bool going = true; going;) {
     going = take_commands();
     admit();
@@ -477,21 +527,18 @@ void Service::run() {
     engine_->set_max_prompt(chunks_.rows(decodes, most));
     const uint64_t backend_before = engine_->counters().backend_nanoseconds;
     const auto start = Clock::now();
-    const auto more = engine_->step([&](const StepOutput& out) { on_output(out); });
-    if (!more) {
-      for (auto& [id, a] : active_)
-        if (!a->paused) a->error = more.error();
-    }
+    const bool stepped = step();
     sweep();
     const double seconds = Seconds(Clock::now() - start).count();
-    if (more && *more) {
+    if (stepped) {
       const Engine::StepSize size = engine_->last_step();
-      chunks_.observe(size.decodes, size.prompt, seconds);
+      chunks_.observe(size.decodes, size.prompt, size.prompt_keys, seconds);
       const uint64_t all = uint64_t(seconds * 1e9), backend = engine_->counters().backend_nanoseconds - backend_before;
       metrics_.step_nanoseconds.fetch_add(all, std::memory_order_relaxed);
       metrics_.host_nanoseconds.fetch_add(all - std::min(all, backend), std::memory_order_relaxed);
     }
     publish_metrics();
+    refill_memory_reserve();
   }
   publish_metrics();
 }

@@ -5,9 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -100,7 +99,8 @@ class Service {
   ~Service();  // cancels what is open
 
   // invalid: an empty prompt, one that the context has no room for (both counts are named), ids outside the vocabulary,
-  // n or a parameter out of range; out_of_memory: the queue is full. Otherwise the sink hears of it.
+  // n or a parameter out of range; out_of_memory: the queue is full. Otherwise the sink hears of it: memory that runs
+  // out later fails the request that wanted it, and std::bad_alloc comes from here only.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<RequestSink> sink);
   void cancel(RequestId id);              // within a step; done() follows. No effect on one that is over.
   void cancel_all();                      // the same of every request
@@ -123,11 +123,14 @@ class Service {
   using Clock = std::chrono::steady_clock;
 
   Service(std::unique_ptr<Engine> engine, const ServiceOptions& options);
+  // Requests go from list to list as nodes, which takes no memory that might be out.
+  using Requests = std::list<std::unique_ptr<Active>>;
+
   Status check(const GenerationRequest& request) const;
   void run();
   bool take_commands();
   void admit();
-  static void make_answers(Active& a);
+  bool step();
   void open_answers(Active& a);
   void prepare(Answer& answer, const Active& a);
   void on_output(const StepOutput& out);
@@ -135,7 +138,7 @@ class Service {
   void on_state(Active& a, Answer& answer, const StepOutput& out);
   void on_token(Active& a, Answer& answer, const StepOutput& out);
   void finish_answer(Active& a, Answer& answer, Finish how, std::string text);
-  void close_answer(Answer& answer, bool keep);
+  void close_answer(Active& a, Answer& answer, bool keep);
   void sweep();
   void publish_metrics();
   TokenInfo token_info(int32_t id, std::vector<sample::LogProb> probs) const;
@@ -148,7 +151,7 @@ class Service {
   struct Command {
     enum Kind { submit, cancel, cancel_all, pause, resume } kind;
     RequestId id;
-    std::unique_ptr<Active> request;
+    Requests request;  // of submit: one
   };
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -158,11 +161,10 @@ class Service {
   RequestId next_id_ = 1;
 
   // Of the service's thread only.
-  std::deque<std::unique_ptr<Active>> queue_;
-  std::map<RequestId, std::unique_ptr<Active>> active_;
+  Requests queue_, active_;
   std::vector<std::pair<Active*, Answer*>> by_sequence_;
-  std::vector<Active*> reopen_;  // their prompts' log-probabilities are complete
   uint32_t n_running_ = 0;       // answers with a sequence, but for those of paused requests
+  Clock::time_point step_done_;  // when the last step's outputs were there
 
   std::thread thread_;
 };

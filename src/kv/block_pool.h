@@ -34,6 +34,12 @@ class BlockPool {
   // The cached block released next after `block`, kNone at the end.
   int32_t next_cached(int32_t block) const { return blocks_[block].next == sentinel() ? kNone : blocks_[block].next; }
 
+  // The same from the other end: released last, and the one before.
+  int32_t newest_cached() const { return n_cached_ ? blocks_[sentinel()].prev : kNone; }
+  int32_t previous_cached(int32_t block) const {
+    return blocks_[block].prev == sentinel() ? kNone : blocks_[block].prev;
+  }
+
   uint32_t refs(int32_t block) const { return blocks_[block].refs; }
   int32_t owner(int32_t block) const { return blocks_[block].owner; }
   uint32_t size() const { return static_cast<uint32_t>(blocks_.size() - 1); }

@@ -26,7 +26,7 @@ Status Cache::check() const {
   if (n_open != n_open_) return fail(Code::internal, "{} sequences are open, {} counted", n_open, n_open_);
   ARGENT_TRY(check_tree(census));
   for (uint32_t g = 0; g < n_groups(); ++g) ARGENT_TRY(check_pool(g, census));
-  return {};
+  return tier_ ? tier_->check() : Status();
 }
 
 // The path is one of the tree and carries the sequence's tokens; tables hold the node's block or a private one, all

@@ -35,7 +35,7 @@ uint32_t blocks_needed(const Config& config, uint32_t window, uint32_t n_tokens)
   return static_cast<uint32_t>(std::min(all, behind + ceil_div(uint64_t{window} - 1, b)));
 }
 
-Result<Cache> Cache::create(Config config) {
+Result<Cache> Cache::create(Config config, std::unique_ptr<Tier> tier) {
   if (!std::has_single_bit(config.block_tokens) || config.block_tokens > 1u << 16)
     return fail(Code::invalid, "KV block of {} tokens: wanted a power of two up to 65536", config.block_tokens);
   if (config.max_step == 0) return fail(Code::invalid, "KV max_step is 0: wanted at least one token a step");
@@ -50,12 +50,13 @@ Result<Cache> Cache::create(Config config) {
     total += group.n_blocks;
   }
   if (total > kMaxPositions) return fail(Code::invalid, "{} KV blocks: wanted at most {}", total, kMaxPositions);
-  return Cache(std::move(config));
+  return Cache(std::move(config), std::move(tier));
 }
 
-Cache::Cache(Config config)
+Cache::Cache(Config config, std::unique_ptr<Tier> tier)
     : config_(std::move(config)),
-      tree_(config_.block_tokens, static_cast<uint32_t>(config_.groups.size()), tree_capacity(config_)) {
+      tree_(config_.block_tokens, static_cast<uint32_t>(config_.groups.size()), tree_capacity(config_)),
+      tier_(std::move(tier)) {
   for (const GroupConfig& group : config_.groups) pools_.emplace_back(group.n_blocks);
 }
 
@@ -112,10 +113,12 @@ void Cache::pop_block(Sequence& s, bool keep) {
   const int32_t node = s.nodes.back();
   s.nodes.pop_back();
   if (--tree_.pins(node) != 0) return;
-  if (!keep && tree_.children(node) == 0)
+  if (!keep && tree_.children(node) == 0) {
+    if (const int32_t below = tier_ ? tier_node(node, false) : kNone; below != kNone) tier_->forget(below);
     remove_leaf(node);
-  else
+  } else {
     prune(node);
+  }
 }
 
 // The window is counted back from the last block edge, not from the length: then the full blocks of a sequence are
@@ -126,47 +129,50 @@ uint32_t Cache::first_needed(uint32_t group, uint32_t length) const {
   return window != 0 && query + 1 > window ? static_cast<uint32_t>((query + 1 - window) / b) : 0;
 }
 
-// The largest length <= n whose window is there in every sliding group, or rather: the first such length found by going
-// down to the start of a missing block, below which no length that contains this block's positions can be usable.
-// present(group, i) tells whether block i can be had; each block is asked for at most once a group and round.
-template <class Present>
-uint32_t Cache::usable_length(uint32_t n, Present present) const {
-  bool again = true;
-  while (again) {
-    again = false;
-    for (uint32_t g = 0; g < n_groups() && !again; ++g) {
-      if (!sliding(g)) continue;
-      const uint32_t first = first_needed(g, n);
-      for (auto i = static_cast<uint32_t>(ceil_div(n, config_.block_tokens)); i-- > first;) {
-        if (present(g, i)) continue;
-        n = i * config_.block_tokens;
-        again = true;
-        break;
-      }
-    }
-  }
-  return n;
-}
-
 // ---- prefix reuse ----
 
-// Leaves the longest path of the tree along `tokens` in `path` and returns the usable length. One token is left over.
-uint32_t Cache::match(uint64_t salt, std::span<const int32_t> tokens, std::vector<int32_t>& path) const {
+int32_t Cache::cached_block(const Path& path, uint32_t group, uint32_t i) const {
+  return i < path.tree.size() ? tree_.block(path.tree[i], group) : kNone;
+}
+
+bool Cache::in_tier(const Path& path, uint32_t group, uint32_t i, bool disk) const {
+  if (i >= path.tier.size()) return false;
+  return tier_->in_host(path.tier[i], group) || (disk && tier_->on_disk(path.tier[i], group));
+}
+
+// Leaves what is known along `tokens` in `path`, in the tier's files too if asked for, and returns the usable length.
+// One token is left over.
+uint32_t Cache::match(uint64_t salt, std::span<const int32_t> tokens, bool disk, Path& path) const {
   path.clear();
   const uint32_t b = config_.block_tokens;
-  while (tokens.size() > (path.size() + 1) * b) {
-    const int32_t node = tree_.find(path.empty() ? kNone : path.back(), salt, tokens.subspan(path.size() * b, b));
+  const auto most = static_cast<uint32_t>(tokens.empty() ? 0 : (tokens.size() - 1) / b);
+  const auto last = [](const std::vector<int32_t>& nodes) { return nodes.empty() ? kNone : nodes.back(); };
+  while (path.tree.size() < most) {
+    const int32_t node = tree_.find(last(path.tree), salt, tokens.subspan(path.tree.size() * b, b));
     if (node == kNone) break;
-    path.push_back(node);
+    path.tree.push_back(node);
   }
-  return usable_length(static_cast<uint32_t>(path.size()) * b,
-                       [&](uint32_t g, uint32_t i) { return tree_.block(path[i], g) != kNone; });
+  path.n = static_cast<uint32_t>(path.tree.size());
+  while (tier_ && path.tier.size() < most) {
+    const auto i = static_cast<uint32_t>(path.tier.size());
+    const int32_t node = tier_->find(last(path.tier), salt, tokens.subspan(size_t{i} * b, b));
+    if (node == kNone) break;
+    path.tier.push_back(node);
+    if (i < path.n) continue;
+    bool whole = true;
+    for (uint32_t g = 0; g < n_groups(); ++g) whole = whole && (sliding(g) || in_tier(path, g, i, disk));
+    if (!whole) break;
+    ++path.n;
+  }
+  return usable_length(path.n * b, [&](uint32_t g, uint32_t i) {
+    return cached_block(path, g, i) != kNone || in_tier(path, g, i, disk);
+  });
 }
 
 PrefixHit Cache::find_prefix(uint64_t salt, std::span<const int32_t> tokens) const {
-  std::vector<int32_t> path;
-  const uint32_t length = match(salt, tokens, path);
-  return {length, static_cast<uint32_t>(path.size()) * config_.block_tokens};
+  Path path;
+  const uint32_t length = match(salt, tokens, false, path);
+  return {length, path.n * config_.block_tokens};
 }
 
 Result<PrefixHit> Cache::adopt_prefix(SeqId id, std::span<const int32_t> tokens) {
@@ -176,20 +182,25 @@ Result<PrefixHit> Cache::adopt_prefix(SeqId id, std::span<const int32_t> tokens)
     return fail(Code::internal, "adopt_prefix on a sequence that has {} tokens and {} reserved positions",
                 s->tokens.size(), capacity(id));
   PrefixHit hit;
+  path_.clear();
   if (config_.prefix_cache) {
-    hit.length = match(s->salt, tokens, path_);
-    hit.matched = static_cast<uint32_t>(path_.size()) * config_.block_tokens;
+    hit.length = match(s->salt, tokens, false, path_);
+    if (tier_) hit.length = affordable_length(hit.length);
+    hit.matched = path_.n * config_.block_tokens;
   }
   const uint32_t n = hit.length / config_.block_tokens;
-  s->nodes.assign(path_.begin(), path_.begin() + n);
+  const uint32_t n_known = std::min(n, static_cast<uint32_t>(path_.tree.size()));
+  s->nodes.assign(path_.tree.begin(), path_.tree.begin() + n_known);
   s->tokens.assign(tokens.begin(), tokens.begin() + hit.length);
   for (int32_t node : s->nodes) ++tree_.pins(node);
   for (uint32_t g = 0; g < n_groups(); ++g) {
     Table& t = s->tables[g];
     t.first = first_needed(g, hit.length);
     t.blocks.assign(n, kNone);
-    for (uint32_t i = t.first; i < n; ++i) pools_[g].add_ref(t.blocks[i] = tree_.block(s->nodes[i], g));
+    for (uint32_t i = t.first; i < n; ++i)
+      if ((t.blocks[i] = cached_block(path_, g, i)) != kNone) pools_[g].add_ref(t.blocks[i]);
   }
+  if (tier_) restore(*s, n);
   ++counters_.lookups;
   counters_.hits += hit.length != 0;
   counters_.lookup_tokens += tokens.size();
@@ -357,6 +368,7 @@ int32_t Cache::take_block(uint32_t group) {
 void Cache::evict_one(uint32_t group) {
   const int32_t block = pools_[group].oldest_cached();
   const int32_t node = pools_[group].owner(block);
+  save(node, sliding(group) ? group : n_groups());
   if (!sliding(group)) {
     counters_.evicted += remove_leaf(node);
     return;
@@ -404,8 +416,11 @@ void Cache::prune(int32_t node) {
 }
 
 void Cache::drop_cached() {
+  std::unique_ptr<Tier> tier = std::move(tier_);  // evicted without it
   for (uint32_t g = 0; g < n_groups(); ++g)
     while (pools_[g].n_cached() != 0) evict_one(g);
+  tier_ = std::move(tier);
+  if (tier_) tier_->clear();
 }
 
 // ---- reading ----

@@ -16,8 +16,12 @@
 // Reuse of a block number is safe on a device that runs steps in the order of the calls. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -25,6 +29,7 @@
 #include "base/result.h"
 #include "kv/block_pool.h"
 #include "kv/prefix_tree.h"
+#include "kv/tier.h"
 
 namespace argent::kv {
 
@@ -51,7 +56,7 @@ enum class SeqId : uint64_t {};
 
 struct PrefixHit {
   uint32_t length = 0;   // tokens whose KV can be used: a multiple of block_tokens
-  uint32_t matched = 0;  // tokens that the tree knows; more than `length` where a sliding group lost its window
+  uint32_t matched = 0;  // tokens that tree and tier know; more than `length` where a sliding group lost its window
 };
 
 // Copy the whole block `from` to block `to` in all layers of `group`.
@@ -86,17 +91,23 @@ struct Counters {
 class Cache {
  public:
   // invalid: no groups, a group without blocks, block_tokens not a power of two, max_step 0, sizes beyond 2^31.
-  static Result<Cache> create(Config config);
+  // With a tier, blocks that are evicted go there, and adopt_prefix() brings them back: whoever owns the device does
+  // the tier's transfers before the next step.
+  static Result<Cache> create(Config config, std::unique_ptr<Tier> tier = nullptr);
 
   // An empty sequence. Prefixes are shared only between sequences of the same salt (model, adapter, user).
   SeqId open(uint64_t salt = 0);
 
-  // What adopt_prefix would find, changing nothing. O(tokens).
+  // What adopt_prefix would find with room for all of it, changing nothing. O(tokens).
   PrefixHit find_prefix(uint64_t salt, std::span<const int32_t> tokens) const;
   // Starts an empty sequence with the longest usable cached prefix of `tokens`: whole blocks, less than tokens.size()
   // so that a position is left to compute. A full group needs all blocks of the prefix, a sliding one its last window.
-  // internal: the sequence is not empty.
+  // What the tier has of it comes back as far as free and cached blocks reach. internal: the sequence is not empty.
   Result<PrefixHit> adopt_prefix(SeqId seq, std::span<const int32_t> tokens);
+
+  // Begins to read from disk what the longest prefix lacks that can be had with it. Returns the number that
+  // tier()->arrived() takes for the last of it; 0: there is nothing to wait for.
+  uint64_t load_prefix(uint64_t salt, std::span<const int32_t> tokens);
 
   // Gives positions [length, length + n) a block in every group, evicting cached blocks where none is free. An engine
   // that is a step ahead of its commits asks for the step in flight and the next one together.
@@ -125,8 +136,11 @@ class Cache {
   // that no other sequence or cached prefix builds on are free at once. No effect on a stale id.
   void close(SeqId seq, bool keep = true);
 
-  // Frees all blocks that no open sequence references, as when their content can no longer be trusted.
+  // Frees all blocks that no open sequence references and all that the tier has, as when their content can no longer be
+  // trusted.
   void drop_cached();
+  // Queues copies of cached blocks to the tier, those released last first; `more` is called after each and may end it.
+  void save_cached(const std::function<bool()>& more);
 
   // Logical block -> physical block, kNone where a sliding group let go; covers all that is reserved. Valid until the
   // next change of this sequence. These four give nothing for a stale id.
@@ -136,6 +150,7 @@ class Cache {
   uint32_t capacity(SeqId seq) const;                // positions that have blocks, >= length
 
   const Config& config() const { return config_; }
+  Tier* tier() const { return tier_.get(); }  // null: there is none
   GroupUsage usage(uint32_t group) const;
   const Counters& counters() const { return counters_; }
   uint32_t n_open() const { return n_open_; }
@@ -159,7 +174,7 @@ class Cache {
     std::vector<Table> tables;   // one per group
   };
 
-  explicit Cache(Config config);
+  Cache(Config config, std::unique_ptr<Tier> tier);
 
   const Sequence* find(SeqId id) const;
   Sequence* find(SeqId id) { return const_cast<Sequence*>(std::as_const(*this).find(id)); }
@@ -167,17 +182,36 @@ class Cache {
 
   uint32_t n_groups() const { return static_cast<uint32_t>(pools_.size()); }
   bool sliding(uint32_t group) const { return config_.groups[group].window != 0; }
+  bool has_full_group() const {
+    return std::any_of(config_.groups.begin(), config_.groups.end(),
+                       [](const GroupConfig& g) { return g.window == 0; });
+  }
   // The first block that a sequence of that length holds in a group.
   uint32_t first_needed(uint32_t group, uint32_t length) const;
+  // The largest length <= n whose window is there in every sliding group, or rather: the first such length found by
+  // going down to the start of a missing block, below which no length that contains this block's positions can be
+  // usable. present(group, i) tells whether block i can be had; each block is asked for at most once a group and round.
   template <class Present>
   uint32_t usable_length(uint32_t n, Present present) const;
-  uint32_t match(uint64_t salt, std::span<const int32_t> tokens, std::vector<int32_t>& path) const;
+  // What is known along a text: its nodes in the tree, and in the tier; `n` blocks of it are complete for full groups.
+  struct Path {
+    std::vector<int32_t> tree, tier;
+    uint32_t n = 0;
+    void clear() { tree.clear(), tier.clear(), n = 0; }
+  };
+  int32_t cached_block(const Path& path, uint32_t group, uint32_t i) const;
+  bool in_tier(const Path& path, uint32_t group, uint32_t i, bool disk) const;
+  uint32_t match(uint64_t salt, std::span<const int32_t> tokens, bool disk, Path& path) const;
+  uint32_t affordable_length(uint32_t n) const;
+  void restore(Sequence& s, uint32_t n);
 
   void publish(Sequence& s);
   void let_go(Sequence& s);
   void pop_block(Sequence& s, bool keep);
   int32_t take_block(uint32_t group);
   void evict_one(uint32_t group);
+  int32_t tier_node(int32_t node, bool add);
+  void save(int32_t node, uint32_t only_group);
   bool make_room_in_tree();
   uint32_t remove_leaf(int32_t node);
   void prune(int32_t node);
@@ -193,9 +227,30 @@ class Cache {
   std::vector<BlockPool> pools_;  // one per group
   std::vector<Sequence> seqs_;    // slots; closed ones keep their buffers for the next sequence
   std::vector<uint32_t> closed_;
-  std::vector<int32_t> path_;  // scratch of adopt_prefix
+  std::unique_ptr<Tier> tier_;
+  Path path_;                // scratch of adopt_prefix
+  std::vector<int32_t> up_;  // scratch of tier_node
   Counters counters_;
   uint32_t n_open_ = 0;
 };
+
+template <class Present>
+uint32_t Cache::usable_length(uint32_t n, Present present) const {
+  bool again = true;
+  while (again) {
+    again = false;
+    for (uint32_t g = 0; g < n_groups() && !again; ++g) {
+      if (!sliding(g)) continue;
+      const uint32_t first = first_needed(g, n);
+      for (auto i = static_cast<uint32_t>((n + config_.block_tokens - 1) / config_.block_tokens); i-- > first;) {
+        if (present(g, i)) continue;
+        n = i * config_.block_tokens;
+        again = true;
+        break;
+      }
+    }
+  }
+  return n;
+}
 
 }  // namespace argent::kv

@@ -1,6 +1,7 @@
 // The tree of published prefixes: a node is one full block of tokens after its parent's.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,6 +25,7 @@ class PrefixTree {
   // Requires a node without children, pins and blocks.
   void remove(int32_t node);
 
+  uint64_t salt(int32_t root) const { return nodes_[root].salt; }
   int32_t parent(int32_t node) const { return nodes_[node].parent; }
   uint32_t children(int32_t node) const { return nodes_[node].children; }
   // The number of sequences whose tokens run through the node; it stays in the tree while there is one.
@@ -38,6 +40,7 @@ class PrefixTree {
 
   bool full() const { return size_ >= capacity_; }
   uint32_t size() const { return size_; }
+  uint32_t room() const { return static_cast<uint32_t>(capacity_ - std::min<uint64_t>(capacity_, size_)); }
   // Node numbers lie in [0, n_slots()); live() tells which are in use.
   uint32_t n_slots() const { return static_cast<uint32_t>(nodes_.size()); }
   bool live(int32_t node) const { return nodes_[node].live; }

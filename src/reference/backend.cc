@@ -51,7 +51,10 @@ class ReferenceBackend final : public Backend {
     return {"reference",
             fmt::format("reference, {} threads, {} activations", pool_.n_threads(),
                         options_.activations == ActivationMode::native ? "native" : "f32"),
-            available_memory(), false, true};
+            available_memory(),
+            false,
+            true,
+            true};
   }
   uint64_t weight_bytes(const Graph&, ValueId) const override { return 0; }
   uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const override {
@@ -64,6 +67,13 @@ class ReferenceBackend final : public Backend {
   Result<Ticket> run(PlanId plan, const Step& step) override;
   Result<StepResult> wait(Ticket ticket) override;
   Status copy_blocks(std::span<const KvCopy> copies) override;
+  uint64_t kv_block_bytes(uint32_t group) const override;
+  Status save_blocks(std::span<const KvTransfer> transfers) override { return transfer(transfers, true); }
+  Status restore_blocks(std::span<const KvTransfer> transfers) override { return transfer(transfers, false); }
+  std::string kv_format() const override {
+    return fmt::format("reference {} {} {}", options_.activations == ActivationMode::native ? "native" : "f32",
+                       name_of(options_.kv_k), name_of(options_.kv_v));
+  }
 
   void set_profile(bool on) override {
     profiling_ = on;
@@ -92,6 +102,7 @@ class ReferenceBackend final : public Backend {
     return kKvBlockTokens * kv_bytes_of(options_.kv_v, uint64_t(l.n_head_kv) * l.d_value);
   }
   Operand operand(const Compiled& compiled, ValueId id, const Step& step);
+  Status transfer(std::span<const KvTransfer> transfers, bool save);
 
   const BackendOptions options_;
   const Options own_;
@@ -282,6 +293,36 @@ Status ReferenceBackend::copy_blocks(std::span<const KvCopy> copies) {
       const uint64_t k = k_block(layout_.layers[i]), v = v_block(layout_.layers[i]);
       std::memmove(layers_[i].k + uint64_t(c.to) * k, layers_[i].k + uint64_t(c.from) * k, k);
       std::memmove(layers_[i].v + uint64_t(c.to) * v, layers_[i].v + uint64_t(c.from) * v, v);
+    }
+  }
+  return {};
+}
+
+uint64_t ReferenceBackend::kv_block_bytes(uint32_t group) const {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < layers_.size(); ++i)
+    if (layers_[i].group == group) sum += k_block(layout_.layers[i]) + v_block(layout_.layers[i]);
+  return sum;
+}
+
+Status ReferenceBackend::transfer(std::span<const KvTransfer> transfers, bool save) {
+  for (const KvTransfer& t : transfers) {
+    const uint32_t n_blocks = t.group < group_blocks_.size() ? group_blocks_[t.group] : 0;
+    if (uint32_t(t.block) >= n_blocks)
+      return fail(Code::internal, "reference: copy of block {} of {} in layer group {}", t.block, n_blocks, t.group);
+    std::byte* host = t.host;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      if (layers_[i].group != t.group) continue;
+      const std::pair<uint8_t*, uint64_t> parts[] = {{layers_[i].k, k_block(layout_.layers[i])},
+                                                     {layers_[i].v, v_block(layout_.layers[i])}};
+      for (const auto& [first, bytes] : parts) {
+        uint8_t* block = first + uint64_t(t.block) * bytes;
+        if (save)
+          std::memcpy(host, block, bytes);
+        else
+          std::memcpy(block, host, bytes);
+        host += bytes;
+      }
     }
   }
   return {};

@@ -84,6 +84,12 @@ std::string metrics_text(Models& models) {
   w.value("kv_blocks", "gauge", "Blocks of the KV cache", [](M& m) { return m.kv_blocks.load(); });
   w.value("kv_blocks_used", "gauge", "Of them, in use by requests", [](M& m) { return m.kv_used.load(); });
   w.value("kv_blocks_cached", "gauge", "Of them, kept for prompts to come", [](M& m) { return m.kv_cached.load(); });
+  w.value("kv_host_bytes", "gauge", "Evicted blocks kept in host memory", [](M& m) { return m.kv_host_bytes.load(); });
+  w.value("kv_disk_bytes", "gauge", "Evicted blocks kept on disk", [](M& m) { return m.kv_disk_bytes.load(); });
+  w.value("kv_host_restored_tokens_total", "counter", "Prompt tokens whose blocks came back from host memory",
+          [](M& m) { return m.host_restored_tokens.load(); });
+  w.value("kv_disk_restored_tokens_total", "counter", "Prompt tokens whose blocks came back from disk",
+          [](M& m) { return m.disk_restored_tokens.load(); });
   w.histogram(
       "queue_seconds", "From a request's arrival to its start", [](M & m) -> auto& { return m.queue_seconds; });
   w.histogram(

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
+#include "base/system_memory.h"
 #include "hub/hub.h"
 
 namespace argent::server {
@@ -107,6 +109,7 @@ Result<std::shared_ptr<LoadedModel>> Models::open(const std::string& name, const
   model->name = name;
   model->path = path;
   model->defaults = options_.defaults;
+  model->fixed_seed = options_.fixed_seed;
   if (auto chat = load_chat_format(engine->file(), options_.chat_template))
     model->chat = *std::move(chat);
   else if (!options_.chat_template.empty())
@@ -121,6 +124,17 @@ Result<std::shared_ptr<LoadedModel>> Models::open(const std::string& name, const
   model->pooling = options_.pooling ? *options_.pooling : own ? *own : GenerationRequest::Pooling::mean;
   model->service = Service::start(std::move(engine), options_.service);
   return model;
+}
+
+// What open() plans for is checked beforehand; this is for what it does not plan.
+Result<std::shared_ptr<LoadedModel>> Models::try_open(const std::string& name, const std::string& path) {
+  try {
+    return open(name, path);
+  } catch (const std::bad_alloc&) {
+  } catch (const std::system_error&) {  // no thread can be made
+  }
+  return fail(Code::out_of_memory, "{}: memory ran out while it was loaded; {} are free", path,
+              bytes_text(available_memory()));
 }
 
 // Waits until a model that no name leads to any more has answered all. Requests that had found it before are still let
@@ -180,7 +194,7 @@ Result<std::shared_ptr<LoadedModel>> Models::get(const std::string& name) {
   for (;;) {
     lock.unlock();
     const auto start = Clock::now();
-    Result<std::shared_ptr<LoadedModel>> model = open(known, path);
+    Result<std::shared_ptr<LoadedModel>> model = try_open(known, path);
     lock.lock();
     if (!model && model.error().code == Code::out_of_memory && evict_one(lock)) continue;
     Slot& slot = slots_[known];
@@ -196,10 +210,12 @@ Result<std::shared_ptr<LoadedModel>> Models::get(const std::string& name) {
     slot.entry.error.clear();
     slot.entry.n_ctx = slot.model->service->n_ctx();
     if (options_.log)
-      options_.log(fmt::format("model {} is loaded in {:.2f} s: context {}, KV cache {:.1f} MB, weights {:.1f} MB",
-                               known, std::chrono::duration<double>(Clock::now() - start).count(), slot.entry.n_ctx,
-                               slot.model->service->memory().kv_bytes / 1e6,
-                               slot.model->service->memory().weights_bytes / 1e6));
+      options_.log(fmt::format(
+          "model {} is loaded in {:.2f} s: context {}, KV cache {:.1f} MB and {:.1f} MB for what leaves it, weights "
+          "{:.1f} MB",
+          known, std::chrono::duration<double>(Clock::now() - start).count(), slot.entry.n_ctx,
+          slot.model->service->memory().kv_bytes / 1e6, slot.model->service->memory().kv_host_bytes / 1e6,
+          slot.model->service->memory().weights_bytes / 1e6));
     return slot.model;
   }
 }

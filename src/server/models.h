@@ -19,6 +19,7 @@ struct ModelsOptions {
   std::string chat_template;         // --chat-template, for all models
   std::optional<GenerationRequest::Pooling> pooling;
   SampleParams defaults{.temperature = 0.8f};  // of requests that say nothing
+  bool fixed_seed = false;                     // the seed too
   uint32_t max_loaded = 0;                     // 0: as many as fit
   std::chrono::seconds ttl{0};                 // a model that nobody used for so long is unloaded; 0: never
   std::vector<std::string> preload, pinned;
@@ -55,6 +56,7 @@ class Models final : public ModelHost {
   Slot& slot_of_path(const std::string& path);
   void scan();
   Result<std::shared_ptr<LoadedModel>> open(const std::string& name, const std::string& path);
+  Result<std::shared_ptr<LoadedModel>> try_open(const std::string& name, const std::string& path);
   bool evict_one(std::unique_lock<std::mutex>& lock);
   static void finish(const std::shared_ptr<LoadedModel>& model);
   void retire(std::shared_ptr<LoadedModel> model);

@@ -42,13 +42,13 @@ float read(const uint8_t* part, uint64_t at, KvType type) {
 
 // Element d of head h of a position's key or value (vector.h draws the layouts).
 float read_k(const KvLayer& l, int32_t block, uint32_t h, uint32_t slot, uint32_t d) {
-  const uint8_t* part = l.k + (uint64_t(block) * l.n_head_kv + h) * kv_bytes_of(l.k_type, kKvBlockTokens * l.d_head);
+  const uint8_t* part = l.k + uint64_t(block) * l.k_stride + h * kv_bytes_of(l.k_type, kKvBlockTokens * l.d_head);
   if (l.k_type != KvType::q8_0) return read(part, d * kKvBlockTokens + slot, l.k_type);
   const int8_t q = int8_t(part[(d / 2 * kKvBlockTokens + slot) * 2 + d % 2]);
   return q * read(part + l.d_head * kKvBlockTokens, d / kKvGroup * kKvBlockTokens + slot, KvType::f16);
 }
 float read_v(const KvLayer& l, int32_t block, uint32_t h, uint32_t slot, uint32_t d) {
-  const uint8_t* part = l.v + (uint64_t(block) * l.n_head_kv + h) * kv_bytes_of(l.v_type, kKvBlockTokens * l.d_value);
+  const uint8_t* part = l.v + uint64_t(block) * l.v_stride + h * kv_bytes_of(l.v_type, kKvBlockTokens * l.d_value);
   if (l.v_type != KvType::q8_0) return read(part, uint64_t(slot) * l.d_value + d, l.v_type);
   const int8_t q = int8_t(part[slot * l.d_value + d]);
   return q * read(part + l.d_value * kKvBlockTokens, d / kKvGroup * kKvBlockTokens + slot, KvType::f16);
@@ -60,10 +60,13 @@ struct Case {
     // The pool's blocks are handed out backwards, with gaps.
     table = std::make_unique<Guarded<int32_t>>(n_blocks);  // 0xff: -1
     const uint32_t in_pool = 2 * n_blocks + 1;
-    const uint64_t tokens = uint64_t(in_pool) * kKvBlockTokens * s.n_head_kv;
-    k = std::make_unique<Guarded<uint8_t>>(kv_bytes_of(s.k_type, tokens * s.d_head));  // 0xff: NaN
-    v = std::make_unique<Guarded<uint8_t>>(kv_bytes_of(s.v_type, tokens * s.d_value));
-    layer = {k->data(), v->data(), s.k_type, s.v_type, s.n_head_kv, s.d_head, s.d_value};
+    // Other layers lie between the blocks.
+    const uint64_t tokens = kKvBlockTokens * s.n_head_kv;
+    const uint64_t k_stride = kv_bytes_of(s.k_type, tokens * s.d_head) + 192;
+    const uint64_t v_stride = kv_bytes_of(s.v_type, tokens * s.d_value) + 64;
+    k = std::make_unique<Guarded<uint8_t>>(in_pool * k_stride - 192);  // 0xff: NaN
+    v = std::make_unique<Guarded<uint8_t>>(in_pool * v_stride - 64);
+    layer = {k->data(), v->data(), s.k_type, s.v_type, s.n_head_kv, s.d_head, s.d_value, k_stride, v_stride};
     std::vector<bool> visible(n_keys);
     for (const int32_t p : s.positions)
       for (int32_t j = p; j >= 0 && (!s.window || p - j < int32_t(s.window)); --j) visible[j] = true;

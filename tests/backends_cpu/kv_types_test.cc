@@ -163,6 +163,12 @@ TEST(AttentionPolicy, SharesOutFewRowsOverManyKeys) {
   EXPECT_EQ(units_a_claim(1, 2, 32, 2), 2u);     // Qwen2.5-0.5B
   EXPECT_EQ(units_a_claim(1, 1, 3, 2), 1u);      // Gemma's window
   EXPECT_EQ(units_a_claim(1, 8, 4096, 2), 16u);  // a wave has 64
+  using cpu::rows_a_tile;
+  EXPECT_EQ(rows_a_tile(512, 3, 3, 2), 16u);  // enough tiles
+  EXPECT_EQ(rows_a_tile(48, 3, 3, 2), 8u);    // SmolLM2: 9 tiles of 16 rows
+  EXPECT_EQ(rows_a_tile(16, 3, 3, 2), 4u);    // 12 queries fill a pass and a half
+  EXPECT_EQ(rows_a_tile(16, 1, 1, 2), 8u);    // one query a row: never less than one pass
+  EXPECT_EQ(rows_a_tile(16, 8, 16, 2), 8u);
   EXPECT_TRUE(cpu::claims_ahead(32, 2));
   EXPECT_FALSE(cpu::claims_ahead(2, 2));  // the second is the other thread's
   for (uint32_t rows = 1; rows <= 9; ++rows)

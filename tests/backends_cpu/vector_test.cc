@@ -294,7 +294,9 @@ TEST(Vector, KvStoreRoundsAsHalf) {
                          KvType::f16,
                          1,
                          kWidth,
-                         kWidth};
+                         kWidth,
+                         0,
+                         0};
   for (const Isa isa : supported_isas())
     for (size_t at = 0; at + kWidth <= x.size(); at += kWidth) {
       vector_kernels(isa).kv_store(layer, 0, 5, &x[at], &x[at]);
@@ -319,8 +321,10 @@ TEST(Vector, KvStoreWritesItsSlotOnly) {
           Guarded<uint8_t> v(n_blocks * kKvBlockTokens * s.n_head_kv * s.d_value * v_bytes, 0xa5);
           const std::vector<float> x = random_floats(s.n_head_kv * s.d_head, 1),
                                    u = random_floats(s.n_head_kv * s.d_value, 2);
-          vector_kernels(isa).kv_store({k.data(), v.data(), k_type, v_type, s.n_head_kv, s.d_head, s.d_value}, block,
-                                       slot, x.data(), u.data());
+          const uint64_t tokens = kKvBlockTokens * s.n_head_kv;
+          vector_kernels(isa).kv_store({k.data(), v.data(), k_type, v_type, s.n_head_kv, s.d_head, s.d_value,
+                                        tokens * s.d_head * k_bytes, tokens * s.d_value * v_bytes},
+                                       block, slot, x.data(), u.data());
           const auto check = [&](const Guarded<uint8_t>& pool, uint64_t n, KvType type, auto&& value_at) {
             for (uint64_t i = 0; i < n; ++i) {
               uint32_t bits = 0;
@@ -365,8 +369,9 @@ TEST(Vector, KvStoreQuantizes) {
   for (const Isa isa : supported_isas())
     for (const std::vector<float>& x : rows) {
       Guarded<uint8_t> k(2 * n_head_kv * part, 0xa5), v(2 * n_head_kv * part, 0xa5);
-      vector_kernels(isa).kv_store({k.data(), v.data(), KvType::q8_0, KvType::q8_0, n_head_kv, d, d}, 1, slot, x.data(),
-                                   x.data());
+      vector_kernels(isa).kv_store(
+          {k.data(), v.data(), KvType::q8_0, KvType::q8_0, n_head_kv, d, d, n_head_kv * part, n_head_kv * part}, 1,
+          slot, x.data(), x.data());
       std::vector<uint8_t> want_k(2 * n_head_kv * part, 0xa5), want_v = want_k;
       for (uint32_t i = 0; i < n_head_kv * d; i += kKvGroup) {
         float amax = 0;

@@ -396,24 +396,27 @@ TEST(Service, EndsWithRequestsOpen) {
 }
 
 TEST(ChunkPolicy, KeepsStepsWithinBounds) {
-  // A device whose steps take base + decodes * row + prompt * token seconds.
-  for (const double token : {0.0002, 0.0004, 0.002}) {
-    ChunkPolicy policy;
-    const double base = 0.004, row = 0.0001;
-    double longest = 0;
-    uint32_t rows = 0;
-    for (int i = 0; i < 200; ++i) {
-      const uint32_t prompt = i < 20 ? 0 : policy.rows(4, 512);
-      const double seconds = base + 4 * row + prompt * token;
-      policy.observe(4, prompt, seconds);
-      if (i > 60) longest = std::max(longest, seconds / (base + 4 * row)), rows = prompt;
+  // A device whose steps take base + decodes * row + prompt * (token + position * key) seconds, and prompts of 4,096.
+  for (const double token : {0.0002, 0.0004, 0.02})
+    for (const double key : {0.0, 5e-8, 4e-7}) {
+      ChunkPolicy policy;
+      const double base = 0.004, row = 0.0001;
+      double longest = 0;
+      uint32_t rows = 0, position = 0;
+      for (int i = 0; i < 2000; ++i) {
+        const uint32_t prompt = i < 20 ? 0 : policy.rows(4, 512);
+        if (position + prompt > 4096) position = 0;
+        const double seconds = base + 4 * row + prompt * (token + position * key);
+        policy.observe(4, prompt, uint64_t(prompt) * position, seconds);
+        position += prompt;
+        if (i > 60) longest = std::max(longest, seconds / (base + 4 * row)), rows = prompt;
+      }
+      EXPECT_GE(rows, ChunkPolicy::kLeast);
+      if (rows > ChunkPolicy::kLeast) {
+        EXPECT_LT(longest, 1.15 * ChunkPolicy::kSlowdown) << token << ' ' << key;
+        EXPECT_GT(longest, 0.9 * ChunkPolicy::kSlowdown) << token << ' ' << key;
+      }
     }
-    EXPECT_GE(rows, ChunkPolicy::kLeast);
-    if (rows > ChunkPolicy::kLeast) {
-      EXPECT_LT(longest, 2.7);
-      EXPECT_GT(longest, 2.2);
-    }
-  }
   EXPECT_EQ(ChunkPolicy().rows(0, 512), 512u);
 }
 

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "kv/kv.h"
@@ -25,6 +29,7 @@ class Device {
   }
 
   void compute(const Cache& cache, SeqId seq, uint64_t salt, const Tokens& step) {
+    transfer(cache);
     uint64_t value = salt;
     for (int32_t token : cache.tokens(seq)) value = next_value(value, token);
     uint32_t p = cache.length(seq);
@@ -35,15 +40,31 @@ class Device {
     }
   }
 
-  void copy(const std::vector<BlockCopy>& copies) {
+  void copy(const Cache& cache, const std::vector<BlockCopy>& copies) {
+    transfer(cache);
     const uint32_t b = config_.block_tokens;
     for (const BlockCopy& c : copies)
       std::copy_n(memory_[c.group].begin() + c.from * b, b, memory_[c.group].begin() + c.to * b);
   }
 
+  // What the tier wants copied.
+  void transfer(const Cache& cache) {
+    if (!cache.tier()) return;
+    for (const Transfer& t : cache.tier()->transfers()) {
+      uint64_t* block = memory_[t.group].data() + size_t{static_cast<uint32_t>(t.block)} * config_.block_tokens;
+      const size_t bytes = config_.block_tokens * sizeof(uint64_t);
+      if (t.save)
+        std::memcpy(t.host, block, bytes);
+      else
+        std::memcpy(block, t.host, bytes);
+    }
+    cache.tier()->transferred();
+  }
+
   // All that the query at position length(seq) attends to is the sequence's own. True as well for the query of any
   // later position of a step, which sees a part of it and what the step writes.
   void expect_readable(const Cache& cache, SeqId seq, uint64_t salt, const Tokens& tokens) {
+    transfer(cache);
     ASSERT_TRUE(std::ranges::equal(cache.tokens(seq), tokens));
     ASSERT_EQ(cache.length(seq), tokens.size());
     const auto length = static_cast<int64_t>(tokens.size());
@@ -77,5 +98,35 @@ class Device {
   Config config_;
   std::vector<std::vector<uint64_t>> memory_;
 };
+
+// A folder of a test's own, gone with it.
+struct TestFolder {
+  TestFolder() {
+    static int n = 0;
+    path = testing::TempDir() + "argent_kv_" + std::to_string(::getpid()) + "_" + std::to_string(n++);
+    std::filesystem::remove_all(path);
+  }
+  ~TestFolder() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+// A tier for such a device, of so many blocks of each kind; files with up to 64 tokens.
+inline std::unique_ptr<Tier> make_tier(const Config& config, uint64_t host_blocks, uint64_t disk_blocks = 0,
+                                       DiskConfig disk = {}) {
+  TierConfig tier{.block_tokens = config.block_tokens};
+  const uint64_t bytes = config.block_tokens * sizeof(uint64_t);
+  tier.group_bytes.assign(config.groups.size(), bytes);
+  tier.host_bytes = host_blocks * bytes;
+  std::unique_ptr<DiskStore> store;
+  if (disk_blocks) {
+    disk.block_tokens = config.block_tokens;
+    disk.group_bytes = tier.group_bytes;
+    disk.max_bytes = tier.disk_bytes = disk_blocks * disk_file_bytes(bytes, 64);
+    store = std::make_unique<DiskStore>(disk);
+  }
+  auto made = std::make_unique<Tier>(tier, std::move(store));
+  made->wait_for_disk(std::chrono::steady_clock::now() + std::chrono::seconds(30));
+  return made;
+}
 
 }  // namespace argent::kv

@@ -441,7 +441,7 @@ TEST_F(Kv, ForkSharesFullBlocksAndCopiesTheRest) {
       auto fork = cache->fork(a);
       ASSERT_TRUE(fork);
       EXPECT_EQ(fork->copies.size(), n % 4 ? 2 : 0);
-      device->copy(fork->copies);
+      device->copy(*cache, fork->copies);
       verify(fork->seq, prompt);
       EXPECT_EQ(cache->usage(0).referenced, (n + 3) / 4 + (n % 4 != 0));
       feed(a, prompt + count_from(100, 9));

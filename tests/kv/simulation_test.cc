@@ -20,9 +20,9 @@ struct Model {
 
 class Simulation {
  public:
-  Simulation(Config config, uint32_t seed, size_t max_open, uint32_t alphabet)
+  Simulation(Config config, uint32_t seed, size_t max_open, uint32_t alphabet, std::unique_ptr<Tier> tier)
       : config_(config),
-        cache_(*Cache::create(config)),
+        cache_(*Cache::create(config, std::move(tier))),
         device_(config),
         rng_(seed),
         max_open_(max_open),
@@ -31,6 +31,11 @@ class Simulation {
   void run(int n_operations) {
     for (int i = 0; i < n_operations && !::testing::Test::HasFatalFailure(); ++i) {
       operation();
+      if (below(4) == 0) device_.transfer(cache_);
+      if (Tier* tier = cache_.tier(); tier && tier->has_disk() && below(8) == 0)
+        tier->write_all(std::chrono::steady_clock::now() + std::chrono::seconds(30));  // a disk that keeps up
+      else if (tier)
+        tier->poll();
       const Status ok = cache_.check();
       ASSERT_TRUE(ok) << "operation " << i << ": " << ok.error().message;
       if (i % 256 == 0)
@@ -39,12 +44,17 @@ class Simulation {
     const Counters& c = cache_.counters();
     ::testing::Test::RecordProperty("reused_tokens", std::to_string(c.reused_tokens));
     for (auto& [id, model] : open_) cache_.close(id);
+    device_.transfer(cache_);
     cache_.drop_cached();
+    if (cache_.tier()) {
+      ASSERT_EQ(cache_.tier()->usage().host_bytes, 0);
+    }
     ASSERT_TRUE(cache_.check());
     for (uint32_t g = 0; g < config_.groups.size(); ++g) ASSERT_EQ(cache_.usage(g).free, config_.groups[g].n_blocks);
   }
 
   const Counters& counters() const { return cache_.counters(); }
+  const Tier* tier() const { return cache_.tier(); }
   std::set<std::string> seen;  // which interesting things happened
 
  private:
@@ -79,7 +89,12 @@ class Simulation {
     const PrefixHit expected = cache_.find_prefix(open_[id].salt, wanted);
     auto hit = cache_.adopt_prefix(id, wanted);
     ASSERT_TRUE(hit) << hit.error().message;
-    ASSERT_EQ(hit->length, expected.length);
+    if (cache_.tier()) {  // as far as there are blocks
+      ASSERT_LE(hit->length, expected.length);
+      if (hit->length < expected.length) seen.insert("short of blocks");
+    } else {
+      ASSERT_EQ(hit->length, expected.length);
+    }
     ASSERT_EQ(hit->matched, expected.matched);
     ASSERT_TRUE(wanted.empty() ? hit->length == 0 : hit->length < wanted.size());
     if (hit->length) seen.insert("hit");
@@ -101,6 +116,10 @@ class Simulation {
     const SeqId id = cache_.open(model.salt);
     const Tokens wanted = model.wanted;
     open_[id] = model;
+    if (const uint64_t read = cache_.load_prefix(model.salt, wanted); read && below(2)) {
+      while (!cache_.tier()->arrived(read)) cache_.tier()->wait(std::chrono::seconds(10));
+      seen.insert("from disk");
+    }
     adopt(id, wanted);
   }
 
@@ -156,7 +175,7 @@ class Simulation {
       ASSERT_EQ(fork.error().code, Code::out_of_memory);
       return;
     }
-    device_.copy(fork->copies);
+    device_.copy(cache_, fork->copies);
     open_[fork->seq] = it->second;
     verify(fork->seq);
     seen.insert("fork");
@@ -194,6 +213,7 @@ struct Case {
   const char* name;
   Config config;
   size_t max_open;
+  uint64_t host_blocks = 0, disk_blocks = 0;
   friend void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 };
 
@@ -202,10 +222,24 @@ class KvSimulation : public ::testing::TestWithParam<Case> {};
 TEST_P(KvSimulation, TablesAlwaysReadTheSequence) {
   std::set<std::string> seen;
   for (uint32_t seed = 1; seed <= 4; ++seed) {
-    Simulation simulation(GetParam().config, seed, GetParam().max_open, seed % 2 ? 2 : 3);
-    simulation.run(20000);
+    TestFolder folder;
+    const Case& c = GetParam();
+    std::unique_ptr<Tier> tier;
+    if (c.host_blocks)
+      tier = make_tier(c.config, c.host_blocks, c.disk_blocks,
+                       {.folder = folder.path, .log = [](const std::string& line) { ADD_FAILURE() << line; }});
+    Simulation simulation(c.config, seed, c.max_open, seed % 2 ? 2 : 3, std::move(tier));
+    simulation.run(c.disk_blocks ? 4000 : 20000);
     if (HasFatalFailure()) return;
     seen.merge(simulation.seen);
+    if (c.host_blocks) {
+      EXPECT_GT(simulation.tier()->counters().host_tokens, 0);
+    }
+    if (c.disk_blocks) {
+      EXPECT_GT(simulation.tier()->counters().disk_tokens, 0);
+      EXPECT_GT(simulation.tier()->counters().written, 0);
+      EXPECT_EQ(simulation.tier()->counters().lost, 0);
+    }
     EXPECT_GT(simulation.counters().merged + !GetParam().config.prefix_cache, 0);
   }
   // The script is worth something only if the rare cases occur.
@@ -214,6 +248,9 @@ TEST_P(KvSimulation, TablesAlwaysReadTheSequence) {
   if (config.prefix_cache) expected.insert("hit");
   if (config.block_tokens > 1) expected.insert("exact roll-back");
   if (config.groups.back().window) expected.insert("deeper roll-back");
+  if (GetParam().host_blocks && !GetParam().disk_blocks && config.groups[0].window == 0)
+    expected.insert("short of blocks");
+  if (GetParam().disk_blocks) expected.insert("from disk");
   if (config.groups.back().window && config.prefix_cache) expected.insert("shorter hit");
   for (const std::string& what : expected) EXPECT_TRUE(seen.contains(what)) << what;
 }
@@ -228,6 +265,15 @@ INSTANTIATE_TEST_SUITE_P(
              {.block_tokens = 4, .max_step = 6, .rollback = 3, .groups = {{30, 5}, {40, 0}, {36, 0}}},
              8},
         Case{"two_windows", {.block_tokens = 1, .max_step = 4, .groups = {{12, 1}, {26, 9}}}, 4},
+        Case{"full_host", {.block_tokens = 4, .max_step = 9, .groups = {{30, 0}}}, 6, 25},
+        Case{"mixed_host", {.block_tokens = 4, .max_step = 9, .groups = {{40, 0}, {24, 7}}}, 6, 60},
+        Case{"sliding_only_host", {.block_tokens = 2, .max_step = 5, .groups = {{14, 3}}}, 5, 20},
+        Case{"three_groups_host",
+             {.block_tokens = 4, .max_step = 6, .rollback = 3, .groups = {{30, 5}, {40, 0}, {36, 0}}},
+             8,
+             40},
+        Case{"full_disk", {.block_tokens = 4, .max_step = 9, .groups = {{30, 0}}}, 6, 12, 100},
+        Case{"mixed_disk", {.block_tokens = 4, .max_step = 9, .groups = {{40, 0}, {24, 7}}}, 6, 24, 150},
         Case{"no_tree", {.block_tokens = 4, .max_step = 9, .groups = {{30, 0}, {20, 6}}, .prefix_cache = false}, 6}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -97,8 +97,8 @@ struct Split {
 };
 
 SIMD_FN const uint8_t* k_head(const KvLayer& layer, int32_t block, uint32_t head_kv) {
-  const uint64_t head = uint64_t(uint32_t(block)) * layer.n_head_kv + head_kv;
-  return layer.k + head * kv_bytes_of(layer.k_type, layer.d_head * kBlock);
+  return layer.k + uint64_t(uint32_t(block)) * layer.k_stride +
+         head_kv * kv_bytes_of(layer.k_type, layer.d_head * kBlock);
 }
 
 SIMD_FN const uint8_t* k_block(const Split& split, int block) {
@@ -113,8 +113,8 @@ SIMD_FN const uint8_t* next_k_block(const Split& split, int block, const uint8_t
 
 SIMD_FN const uint8_t* v_block(const Split& split, int block) {
   const KvLayer& layer = *split.tile.layer;
-  const uint64_t head = uint64_t(uint32_t(split.table[block])) * layer.n_head_kv + split.tile.head_kv;
-  return layer.v + head * kv_bytes_of(layer.v_type, layer.d_value * kBlock);
+  return layer.v + uint64_t(uint32_t(split.table[block])) * layer.v_stride +
+         split.tile.head_kv * kv_bytes_of(layer.v_type, layer.d_value * kBlock);
 }
 
 // Each pass over keys fetches what the next pass reads, in steps of `bytes`, so that memory is busy all the time.

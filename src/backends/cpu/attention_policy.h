@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "backends/cpu/vector.h"
+
 namespace argent::cpu {
 
 inline constexpr uint32_t kSplitRows = 8;    // most rows whose keys are divided
@@ -19,6 +21,17 @@ constexpr uint32_t units_a_claim(uint32_t n_rows, uint32_t n_tiles, uint32_t n_s
   if (n_threads == 1 || n_splits == 1 || n_rows > kSplitRows || n_tiles >= kEnoughTiles * n_threads) return 0;
   // About 16 claims a thread in a wave: the last ones, which threads wait for, are 6 % of the work.
   return std::max(1u, n_tiles * std::min(n_splits, kSplitWave) / (16 * n_threads));
+}
+
+// Rows of a claim that is a tile. Fewer than kAttentionRows where that would leave threads idle at the end, but no less
+// than fill the vector units: the keys are read again for each tile.
+//   n_rows   of the step;   n_group   query heads of a KV head
+constexpr uint32_t rows_a_tile(uint32_t n_rows, uint32_t n_head_kv, uint32_t n_group, uint32_t n_threads) {
+  uint32_t rows = kAttentionRows;
+  while (rows > 1 && rows / 2 * n_group >= kAttentionQueries &&
+         uint64_t((n_rows + rows - 1) / rows) * n_head_kv < kEnoughTiles * n_threads)
+    rows /= 2;
+  return rows;
 }
 
 // Whether threads take their next claim before they are done with the last, to fetch its first keys in time; of few

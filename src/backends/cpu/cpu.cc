@@ -75,7 +75,10 @@ class CpuBackend final : public Backend {
   BackendCaps caps() const override {
     return {"cpu",
             fmt::format("CPU, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s", isa_name(isa_)),
-            available_memory(), true, true};
+            available_memory(),
+            true,
+            true,
+            true};
   }
 
   uint64_t weight_bytes(const Graph& graph, ValueId weight) const override {
@@ -83,9 +86,7 @@ class CpuBackend final : public Backend {
   }
 
   uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const override {
-    const uint64_t positions = uint64_t(n_blocks) * kKvBlockTokens * layer.n_head_kv;
-    return align_up(kv_bytes_of(options_.kv_k, positions * layer.d_head), 64) +
-           align_up(kv_bytes_of(options_.kv_v, positions * layer.d_value), 64);
+    return n_blocks * (k_bytes(layer) + v_bytes(layer));
   }
 
   Status load(const Graph& graph, WeightStorage storage,
@@ -120,23 +121,30 @@ class CpuBackend final : public Backend {
   Status allocate(const KvLayout& layout, const MemoryNeed& need) override {
     ARGENT_TRY(check_kv_types(layout, options_.kv_k, options_.kv_v));
     layout_ = layout;
-    uint64_t bytes = 0;
+    block_bytes_.assign(layout.windows.size(), 0);
     for (size_t i = 0; i < layout.layers.size(); ++i)
-      bytes += kv_bytes(layout.layers[i], need.group_blocks[layout.group_of_layer[i]]);
+      block_bytes_[layout.group_of_layer[i]] += kv_bytes(layout.layers[i], 1);
+    std::vector<uint64_t> begin;
+    uint64_t bytes = 0;
+    for (size_t g = 0; g < block_bytes_.size(); ++g) {
+      begin.push_back(bytes);
+      bytes += need.group_blocks[g] * block_bytes_[g];
+    }
     ARGENT_LET(kv_memory_, HugePages::allocate(bytes));
     ARGENT_LET(arena_, HugePages::allocate(need.arena_bytes));
     arena_bytes_ = need.arena_bytes;
     kv_.clear();
-    uint8_t* at = kv_memory_.data();
+    most_block_.assign(block_bytes_.size(), 0);
+    touched_.assign(block_bytes_.size(), 0);
+    block_begin_.clear();
+    for (const uint64_t at : begin) block_begin_.push_back(kv_memory_.data() + at);
     for (size_t i = 0; i < layout.layers.size(); ++i) {
       const KvSpec& spec = layout.layers[i];
-      const uint64_t positions =
-          uint64_t(need.group_blocks[layout.group_of_layer[i]]) * kKvBlockTokens * spec.n_head_kv;
-      uint8_t* k = at;
-      at += align_up(kv_bytes_of(options_.kv_k, positions * spec.d_head), 64);
-      uint8_t* v = at;
-      at += align_up(kv_bytes_of(options_.kv_v, positions * spec.d_value), 64);
-      kv_.push_back({k, v, options_.kv_k, options_.kv_v, spec.n_head_kv, spec.d_head, spec.d_value});
+      const uint32_t group = layout.group_of_layer[i];
+      uint8_t* k = kv_memory_.data() + begin[group];
+      kv_.push_back({k, k + k_bytes(spec), options_.kv_k, options_.kv_v, spec.n_head_kv, spec.d_head, spec.d_value,
+                     block_bytes_[group], block_bytes_[group]});
+      begin[group] += kv_bytes(spec, 1);
     }
     group_blocks_ = need.group_blocks;
     plans_.clear();
@@ -160,6 +168,7 @@ class CpuBackend final : public Backend {
     const TaskList& list = *plans_[id];
     ARGENT_TRY(check_step(list.rules, step, slot_sampled_));
     resolve_tokens(step);
+    note_blocks(step);
     const uint32_t n_tokens = uint32_t(step.tokens.size());
     const uint32_t n_outputs = list.plan.key.all_rows ? n_tokens : uint32_t(step.output_rows.size());
     const Run run{step, pool_, matmul_, pack_, vector_, sample_, tokens_, last_sampled_, n_tokens, n_outputs};
@@ -189,19 +198,50 @@ class CpuBackend final : public Backend {
 
   Status copy_blocks(std::span<const KvCopy> copies) override {
     for (const KvCopy& copy : copies) {
-      const uint32_t n_blocks = copy.group < group_blocks_.size() ? group_blocks_[copy.group] : 0;
-      if (uint32_t(copy.from) >= n_blocks || uint32_t(copy.to) >= n_blocks)
-        return fail(Code::internal, "cpu: copy of block {} to {} in layer group {}", copy.from, copy.to, copy.group);
-      for (size_t i = 0; i < kv_.size(); ++i) {
-        if (layout_.group_of_layer[i] != copy.group) continue;
-        const uint64_t heads = uint64_t(kKvBlockTokens) * kv_[i].n_head_kv;
-        const uint64_t k = kv_bytes_of(kv_[i].k_type, heads * kv_[i].d_head);
-        const uint64_t v = kv_bytes_of(kv_[i].v_type, heads * kv_[i].d_value);
-        std::memcpy(kv_[i].k + uint64_t(copy.to) * k, kv_[i].k + uint64_t(copy.from) * k, k);
-        std::memcpy(kv_[i].v + uint64_t(copy.to) * v, kv_[i].v + uint64_t(copy.from) * v, v);
-      }
+      ARGENT_TRY(check_block(copy.group, copy.from));
+      ARGENT_TRY(check_block(copy.group, copy.to));
+      std::memcpy(block_at(copy.group, copy.to), block_at(copy.group, copy.from), block_bytes_[copy.group]);
     }
     return {};
+  }
+
+  uint64_t kv_block_bytes(uint32_t group) const override { return block_bytes_[group]; }
+
+  Status save_blocks(std::span<const KvTransfer> transfers) override {
+    for (const KvTransfer& t : transfers) {
+      ARGENT_TRY(check_block(t.group, t.block));
+      std::memcpy(t.host, block_at(t.group, t.block), block_bytes_[t.group]);
+    }
+    return {};
+  }
+
+  Status restore_blocks(std::span<const KvTransfer> transfers) override {
+    for (const KvTransfer& t : transfers) {
+      ARGENT_TRY(check_block(t.group, t.block));
+      std::memcpy(block_at(t.group, t.block), t.host, block_bytes_[t.group]);
+    }
+    return {};
+  }
+
+  // Every instruction set with fused multiply-add gives the same bits (docs/decisions/0005).
+  std::string kv_format() const override {
+    return fmt::format("cpu {} {} {} {}", isa_ == Isa::baseline ? "baseline" : "fma",
+                       options_.activations == ActivationMode::native ? "native" : "f32", name_of(options_.kv_k),
+                       name_of(options_.kv_v));
+  }
+
+  // The first touch of a huge page takes the system 0.2 ms, in a virtual machine whose host has to give it back 5: the
+  // pages of the blocks that are next in turn are touched before.
+  bool prepare() override {
+    for (size_t g = 0; g < block_bytes_.size(); ++g) {
+      const uint64_t used = most_block_[g] * block_bytes_[g], all = group_blocks_[g] * block_bytes_[g];
+      if (touched_[g] >= std::min(all, used + kReadyBytes)) continue;
+      volatile uint8_t* page = block_begin_[g] + touched_[g];
+      *page = *page;
+      touched_[g] += kPageBytes;
+      return true;
+    }
+    return false;
   }
 
   void set_profile(bool on) override { profile_on_ = on; }
@@ -209,6 +249,34 @@ class CpuBackend final : public Backend {
   DevicePeaks measure_peaks() override { return cpu::measure_peaks(pool_, isa_); }
 
  private:
+  Status check_block(uint32_t group, int32_t block) const {
+    const uint32_t n_blocks = group < group_blocks_.size() ? group_blocks_[group] : 0;
+    if (uint32_t(block) < n_blocks) return {};
+    return fail(Code::internal, "cpu: copy of block {} of {} in layer group {}", block, n_blocks, group);
+  }
+  static constexpr uint64_t kPageBytes = 2 << 20, kReadyBytes = 256 << 20;
+
+  // Blocks are handed out from the first on: the highest ones tell how far that went.
+  void note_blocks(const Step& step) {
+    for (const StepSequence& s : step.sequences)
+      for (size_t g = 0; g < s.tables.size(); ++g) {
+        const size_t last = (uint64_t(s.length) + s.n_rows - 1) / kKvBlockTokens;
+        if (last < s.tables[g].size() && s.tables[g][last] >= 0)
+          most_block_[g] = std::max(most_block_[g], uint64_t(s.tables[g][last]));
+      }
+  }
+
+  // Of one layer's K and V in a block; whole cache lines, so that layers do not share any.
+  uint64_t k_bytes(const KvSpec& layer) const {
+    return align_up(kv_bytes_of(options_.kv_k, uint64_t(kKvBlockTokens) * layer.n_head_kv * layer.d_head), 64);
+  }
+  uint64_t v_bytes(const KvSpec& layer) const {
+    return align_up(kv_bytes_of(options_.kv_v, uint64_t(kKvBlockTokens) * layer.n_head_kv * layer.d_value), 64);
+  }
+  uint8_t* block_at(uint32_t group, int32_t block) const {
+    return block_begin_[group] + uint64_t(uint32_t(block)) * block_bytes_[group];
+  }
+
   // Tokens below zero stand for what a slot sampled in the step before.
   void resolve_tokens(const Step& step) {
     tokens_ = step.tokens;
@@ -230,6 +298,10 @@ class CpuBackend final : public Backend {
   std::vector<std::vector<float>> copies_;
   KvLayout layout_;
   std::vector<KvLayer> kv_;
+  std::vector<uint64_t> block_bytes_;  // by layer group: of a block, all its layers
+  std::vector<uint8_t*> block_begin_;  // of block 0
+  std::vector<uint64_t> most_block_;   // that was used
+  std::vector<uint64_t> touched_;      // bytes from block 0 on
   std::vector<std::unique_ptr<TaskList>> plans_;
   std::vector<uint32_t> group_blocks_;
   std::vector<int32_t> tokens_, last_sampled_;  // the latter by slot

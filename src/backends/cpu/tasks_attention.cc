@@ -23,8 +23,8 @@ SequenceRows rows_of(const Run& run, const Task& task, const StepSequence& s) {
   return {uint32_t(begin - rows.begin()), uint32_t(end - begin)};
 }
 
-uint32_t tiles_of(const SequenceRows& rows, const Attrs& a) {
-  return (rows.count + kAttentionRows - 1) / kAttentionRows * a.n_head_kv;
+uint32_t tiles_of(const SequenceRows& rows, uint32_t tile_rows, const Attrs& a) {
+  return (rows.count + tile_rows - 1) / tile_rows * a.n_head_kv;
 }
 
 struct Tile {
@@ -92,18 +92,19 @@ void attend_tiles(const Run& run, const Task& task, uint32_t thread) {
   const Workspace w(a, run.pool.n_threads());
   float* states = w.tile(task.workspace, thread);
   Tile t;
+  const uint32_t tile_rows = rows_a_tile(run.count(task.rows), a.n_head_kv, uint32_t(w.group), run.pool.n_threads());
   uint32_t total = 0;
-  for (const StepSequence& s : run.step.sequences) total += tiles_of(rows_of(run, task, s), a);
+  for (const StepSequence& s : run.step.sequences) total += tiles_of(rows_of(run, task, s), tile_rows, a);
   for (uint32_t c = run.pool.claim(); c < total; c = run.pool.claim()) {
     uint32_t index = total - 1 - c;  // a tile's cost grows with its position: the dear ones first
     size_t s = 0;
     SequenceRows rows = rows_of(run, task, run.step.sequences[s]);
-    while (index >= tiles_of(rows, a)) {
-      index -= tiles_of(rows, a);
+    while (index >= tiles_of(rows, tile_rows, a)) {
+      index -= tiles_of(rows, tile_rows, a);
       rows = rows_of(run, task, run.step.sequences[++s]);
     }
-    const uint32_t first = index / a.n_head_kv * kAttentionRows, head_kv = index % a.n_head_kv;
-    const uint32_t count = std::min(kAttentionRows, rows.count - first);
+    const uint32_t first = index / a.n_head_kv * tile_rows, head_kv = index % a.n_head_kv;
+    const uint32_t count = std::min(tile_rows, rows.count - first);
     fill_tile(run, task, run.step.sequences[s], rows.first + first, count, head_kv, t);
     run.vector.attention_begin(states, count * w.group, a.d_value);
     run.vector.attention(t.tile, t.split_begin, t.split_end, states, w.scratch(task.workspace, thread));

@@ -255,10 +255,11 @@ SIMD_FN void store_v(KvType type, const float* x, uint32_t d_value, uint8_t* hea
 void kv_store_kernel(const KvLayer& layer, int32_t block, uint32_t slot, const float* k, const float* v) {
   const uint64_t k_bytes = kv_bytes_of(layer.k_type, kKvBlockTokens * layer.d_head);
   const uint64_t v_bytes = kv_bytes_of(layer.v_type, kKvBlockTokens * layer.d_value);
+  uint8_t* k_block = layer.k + uint64_t(uint32_t(block)) * layer.k_stride;
+  uint8_t* v_block = layer.v + uint64_t(uint32_t(block)) * layer.v_stride;
   for (uint32_t h = 0; h < layer.n_head_kv; ++h) {
-    const uint64_t head = uint64_t(block) * layer.n_head_kv + h;
-    store_k(layer.k_type, k + uint64_t(h) * layer.d_head, layer.d_head, layer.k + head * k_bytes, slot);
-    store_v(layer.v_type, v + uint64_t(h) * layer.d_value, layer.d_value, layer.v + head * v_bytes, slot);
+    store_k(layer.k_type, k + uint64_t(h) * layer.d_head, layer.d_head, k_block + h * k_bytes, slot);
+    store_v(layer.v_type, v + uint64_t(h) * layer.d_value, layer.d_value, v_block + h * v_bytes, slot);
   }
 }
 

@@ -13,12 +13,15 @@ namespace argent::cpu {
 // The KV cache of one layer in the pool. A block holds kKvBlockTokens positions of every KV head:
 //   K        [block][n_head_kv][d_head][32]: transposed, so that one load takes an element of 16 keys
 //   V        [block][n_head_kv][32][d_value]
-//   K, q8_0  [block][n_head_kv]{ int8 [d_head / 2][32][2], half scales [d_head / 32][32] }: pairs, as int16 products
-//   sum V, q8_0  [block][n_head_kv]{ int8 [32][d_value], half scales [d_value / 32][32] }
+//   K, q8_0  [block][n_head_kv]{ int8 [d_head / 2][32][2], half scales [d_head / 32][32] }: pairs, whose products sum
+//            to int16
+//   V, q8_0  [block][n_head_kv]{ int8 [32][d_value], half scales [d_value / 32][32] }
+// A block of all layers of a group is one piece of memory: a new one touches few pages, and it is moved as a whole.
 struct KvLayer {
   uint8_t *k, *v;
   KvType k_type, v_type;
   uint32_t n_head_kv, d_head, d_value;
+  uint64_t k_stride, v_stride;  // bytes from a block to the next: other layers may lie between them
 };
 
 // Keys are taken in splits of 256 positions at multiples of 256. Each split is reduced on its own (maximum, sum of

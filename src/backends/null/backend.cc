@@ -1,13 +1,20 @@
 #include "backends/null/backend.h"
 
 #include <array>
+#include <cstring>
 
+#include "base/huge_pages.h"
 #include "graph/step_check.h"
 #include "sample/params.h"
 #include "sample/philox.h"
 
 namespace argent::null {
 namespace {
+
+uint64_t fingerprint(uint64_t before, int32_t token) {
+  const uint64_t h = (before ^ uint32_t(token)) * 0x9e3779b97f4a7c15u;
+  return (h ^ h >> 31) | 1;
+}
 
 class Null final : public NullBackend {
  public:
@@ -32,6 +39,10 @@ class Null final : public NullBackend {
   Result<Ticket> run(PlanId plan, const Step& step) override;
   Result<StepResult> wait(Ticket ticket) override;
   Status copy_blocks(std::span<const KvCopy> copies) override;
+  uint64_t kv_block_bytes(uint32_t) const override { return kKvBlockTokens * sizeof(uint64_t); }
+  Status save_blocks(std::span<const KvTransfer> transfers) override;
+  Status restore_blocks(std::span<const KvTransfer> transfers) override;
+  std::string kv_format() const override { return "null"; }
   void set_profile(bool on) override { profiling_ = on; }
   std::span<const NodeTime> profile() const override { return times_; }
   const Counters& counters() const override { return counters_; }
@@ -50,8 +61,18 @@ class Null final : public NullBackend {
     std::vector<int32_t> sampled;
   };
 
+  uint64_t* block(uint32_t group, int32_t block) const {
+    return reinterpret_cast<uint64_t*>(kv_[group].data()) + uint64_t(block) * kKvBlockTokens;
+  }
+  Status check_block(uint32_t group, int32_t block) const;
+  Status check_content(const StepSequence& s) const;
+  void write_content(const StepSequence& s);
+
   const BackendOptions options_;
   uint64_t memory_ = UINT64_MAX;
+  // By layer group: what each position of each block holds, a fingerprint of all tokens up to it; 0: nobody knows.
+  std::vector<HugePages> kv_;
+  mutable std::vector<uint64_t> prints_;  // of a sequence's positions
   KvLayout layout_;
   std::vector<uint32_t> group_blocks_;
   uint64_t arena_bytes_ = 0;
@@ -78,7 +99,36 @@ Status Null::allocate(const KvLayout& layout, const MemoryNeed& need) {
   group_blocks_ = need.group_blocks;
   arena_bytes_ = need.arena_bytes;
   plans_.clear();
+  kv_.clear();
+  for (const uint32_t n_blocks : group_blocks_) {
+    ARGENT_LET(HugePages pages, HugePages::allocate(n_blocks * kv_block_bytes(0)));
+    kv_.push_back(std::move(pages));
+  }
   return {};
+}
+
+// Whatever a query of this step sees of the positions before it is the sequence's own.
+Status Null::check_content(const StepSequence& s) const {
+  prints_.clear();
+  if (s.recent.size() != uint64_t(s.length) + s.n_rows) return {};  // a step without texts
+  uint64_t print = 1;
+  for (const int32_t token : s.recent) prints_.push_back(print = fingerprint(print, token));
+  for (uint32_t g = 0; g < s.tables.size(); ++g) {
+    const uint32_t window = layout_.windows[g];
+    for (uint32_t p = window && s.length >= window ? s.length - window + 1 : 0; p < s.length; ++p) {
+      const uint64_t seen = block(g, s.tables[g][p / kKvBlockTokens])[p % kKvBlockTokens];
+      if (seen && seen != prints_[p])
+        return fail(Code::internal, "null: slot {} reads the KV of another text at position {} of layer group {}",
+                    s.slot, p, g);
+    }
+  }
+  return {};
+}
+
+void Null::write_content(const StepSequence& s) {
+  for (uint32_t g = 0; g < s.tables.size(); ++g)
+    for (uint32_t p = s.length; p < s.length + s.n_rows; ++p)
+      block(g, s.tables[g][p / kKvBlockTokens])[p % kKvBlockTokens] = prints_.empty() ? 0 : prints_[p];
 }
 
 Result<PlanId> Null::compile(Plan plan) {
@@ -98,6 +148,10 @@ Result<Ticket> Null::run(PlanId id, const Step& step) {
   const Compiled& plan = plans_[id];
   ARGENT_TRY(check_step(plan.rules, step, sampled_slots_));
   for (const SampleParams& params : step.sampling) ARGENT_TRY(sample::check(params));
+  for (const StepSequence& s : step.sequences) {
+    ARGENT_TRY(check_content(s));
+    write_content(s);
+  }
 
   Done& done = done_[++last_ % done_.size()];
   done.ticket = last_;
@@ -134,11 +188,36 @@ Result<StepResult> Null::wait(Ticket ticket) {
 }
 
 Status Null::copy_blocks(std::span<const KvCopy> copies) {
-  for (const KvCopy& c : copies)
-    if (c.group >= group_blocks_.size() || c.from < 0 || c.to < 0 || uint32_t(c.from) >= group_blocks_[c.group] ||
-        uint32_t(c.to) >= group_blocks_[c.group])
-      return fail(Code::internal, "null: copy of block {} to {} in layer group {}", c.from, c.to, c.group);
+  for (const KvCopy& c : copies) {
+    ARGENT_TRY(check_block(c.group, c.from));
+    ARGENT_TRY(check_block(c.group, c.to));
+    std::memcpy(block(c.group, c.to), block(c.group, c.from), kv_block_bytes(c.group));
+  }
   counters_.copies += copies.size();
+  return {};
+}
+
+Status Null::check_block(uint32_t group, int32_t block) const {
+  const uint32_t n_blocks = group < group_blocks_.size() ? group_blocks_[group] : 0;
+  if (uint32_t(block) < n_blocks) return {};
+  return fail(Code::internal, "null: copy of block {} of {} in layer group {}", block, n_blocks, group);
+}
+
+Status Null::save_blocks(std::span<const KvTransfer> transfers) {
+  for (const KvTransfer& t : transfers) {
+    ARGENT_TRY(check_block(t.group, t.block));
+    std::memcpy(t.host, block(t.group, t.block), kv_block_bytes(t.group));
+  }
+  counters_.saves += transfers.size();
+  return {};
+}
+
+Status Null::restore_blocks(std::span<const KvTransfer> transfers) {
+  for (const KvTransfer& t : transfers) {
+    ARGENT_TRY(check_block(t.group, t.block));
+    std::memcpy(block(t.group, t.block), t.host, kv_block_bytes(t.group));
+  }
+  counters_.restores += transfers.size();
   return {};
 }
 

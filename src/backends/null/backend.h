@@ -1,5 +1,6 @@
 // The null backend: plans and steps are checked as strictly as anywhere, nothing is computed, and samples follow a
-// script. In plans that hand out logits, a row's scripted token has 1 and the others 0. Schedulers, KV policies and
+// script. In plans that hand out logits, a row's scripted token has 1 and the others 0. KV blocks hold fingerprints of
+// their tokens, and a step that would read those of another text is refused. Schedulers, KV policies and
 // servers are tested on it, thousands of steps a second.
 #pragma once
 
@@ -9,7 +10,7 @@ namespace argent::null {
 
 // Since the backend was made.
 struct Counters {
-  uint64_t loads = 0, compiles = 0, runs = 0, copies = 0;
+  uint64_t loads = 0, compiles = 0, runs = 0, copies = 0, saves = 0, restores = 0;
   uint64_t rows = 0, output_rows = 0;  // of all runs
 };
 
