@@ -409,6 +409,7 @@ class Crowd(ServerTest):
         self.assertEqual(server.stop(), 0)
 
 
+@unittest.skipUnless(LONG, "--long: JSON values take memory to let go of what they hold, so the program may end where there is none")
 class OutOfMemory(ServerTest):
     """The memory of a server that runs is limited to a little more than it has: what then wants more gets its error, one
     line, and nobody else notices."""
