@@ -9,7 +9,8 @@
 
 A test is one value of -p or -n at one of -d. Each round runs every engine once on it, in turns (another one begins each
 time); what counts is the median of the rounds' ratios argent / the best of the others, for a machine's speed changes from
-minute to minute, the ratio of neighbouring runs does not. --peer is a llama-bench (llama.cpp's or ik_llama.cpp's) with
+minute to minute, the ratio of neighbouring runs does not. Beside it stands what argent's run took of the machine's read
+bandwidth and operations, measured around it: an engine at the limit cannot be much faster than another. --peer is a llama-bench (llama.cpp's or ik_llama.cpp's) with
 flags of its own; --other is any command, run by the shell, with {model}, {p}, {n}, {d}, {t} and {r} filled in, and the first group of
 its --pattern is its speed in tokens/s. Exit codes: 1 an engine failed, 2 wrong arguments.
 """
@@ -62,6 +63,7 @@ class Bench:
 
     def __init__(self, name, command, is_argent=False):
         self.name, self.command, self.is_argent, self.knows_depth = name, command, is_argent, None
+        self.shares = None  # of the last run: read bandwidth and operations
 
     def depth_by_gp(self):
         # ik_llama.cpp's has no -d, but times tokens after a prompt: -gp DEPTH,N.
@@ -88,6 +90,8 @@ class Bench:
         rows = bench_rows(run([str(word) for word in command], self.name).stdout, self.name)
         if len(rows) != 1:
             raise Failed(f"{self.name}: {len(rows)} rows for {test}, wanted one")
+        if self.is_argent:
+            self.shares = {name: rows[0].get(f"{name}_share", 0) for name in ("read", "ops")}
         return float(rows[0]["avg_ts"])
 
 
@@ -172,10 +176,14 @@ def arguments():
 
 
 def measure(options, engines, test):
-    """The speeds of all engines in each round."""
+    """The speeds of all engines in each round, and argent's shares of the machine."""
     for i in range(options.rounds):
         turn = i % len(engines)
-        yield {engine.name: engine.speed(test, options) for engine in engines[turn:] + engines[:turn]}
+        yield {engine.name: engine.speed(test, options) for engine in engines[turn:] + engines[:turn]}, engines[0].shares
+
+
+def percent(shares):
+    return f"({shares['read']:.0%} of read, {shares['ops']:.0%} of ops)"
 
 
 def main():
@@ -183,21 +191,27 @@ def main():
     others = [engine.name for engine in engines[1:]]
     for test in options.tests:
         rounds = []
-        for speeds in measure(options, engines, test):
+        for speeds, shares in measure(options, engines, test):
             best = max(others, key=lambda name: speeds[name])
             ratio = speeds["argent"] / speeds[best]
-            rounds.append((speeds, ratio))
+            rounds.append((speeds, ratio, shares))
             if options.json:
-                print(json.dumps({"test": str(test), "model": options.model, "round": len(rounds), "speeds": speeds, "best_other": best, "ratio": ratio}))
+                print(json.dumps({"test": str(test), "model": options.model, "round": len(rounds), "speeds": speeds, "best_other": best, "ratio": ratio,
+                                  "shares": shares}))
             else:
-                print(f"{test} round {len(rounds)}: " + "  ".join(f"{name} {speeds[name]:.1f}" for name in ["argent", *others]) + f"  ratio {ratio:.2f}")
+                print(f"{test} round {len(rounds)}: " + "  ".join(f"{name} {speeds[name]:.1f}" for name in ["argent", *others]) +
+                      f"  ratio {ratio:.2f}  {percent(shares)}")
             sys.stdout.flush()
-        medians = {name: statistics.median(speeds[name] for speeds, _ in rounds) for name in ["argent", *others]}
-        ratio = statistics.median(ratio for _, ratio in rounds)
+        speeds = {name: statistics.median(speeds[name] for speeds, _, _ in rounds) for name in ["argent", *others]}
+        ratios = {name: statistics.median(speeds["argent"] / speeds[name] for speeds, _, _ in rounds) for name in others}
+        ratio = statistics.median(ratio for _, ratio, _ in rounds)
+        shares = {name: statistics.median(shares[name] for _, _, shares in rounds) for name in rounds[0][2]}
         if options.json:
-            print(json.dumps({"test": str(test), "model": options.model, "rounds": len(rounds), "median_speeds": medians, "median_ratio": ratio}))
+            print(json.dumps({"test": str(test), "model": options.model, "rounds": len(rounds), "median_speeds": speeds, "median_ratios": ratios,
+                              "median_ratio": ratio, "median_shares": shares}))
         else:
-            print(f"{test} medians: " + "  ".join(f"{name} {speed:.1f}" for name, speed in medians.items()) + f"  ratio {ratio:.2f}")
+            print(f"{test} medians: argent {speeds['argent']:.1f}  " + "  ".join(f"{name} {speeds[name]:.1f} ({ratios[name]:.2f})" for name in others) +
+                  f"  ratio {ratio:.2f}  {percent(shares)}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@
 #include <cpuid.h>
 #endif
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdint>
 
 namespace argent {
@@ -46,6 +49,15 @@ CpuFeatures detect() { return {}; }
 const CpuFeatures& cpu_features() {
   static const CpuFeatures features = detect();
   return features;
+}
+
+uint32_t l1_data_bytes() {
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+  static const uint32_t bytes = uint32_t(std::max(0l, sysconf(_SC_LEVEL1_DCACHE_SIZE)));
+  return bytes;
+#else
+  return 0;
+#endif
 }
 
 }  // namespace argent

@@ -1,6 +1,8 @@
 // What this processor offers and the operating system keeps across context switches (CPUID and XGETBV).
 #pragma once
 
+#include <cstdint>
+
 namespace argent {
 
 struct CpuFeatures {
@@ -12,5 +14,8 @@ struct CpuFeatures {
 
 // Asked once, then cached.
 const CpuFeatures& cpu_features();
+
+// Bytes of a core's first-level data cache; 0: unknown.
+uint32_t l1_data_bytes();
 
 }  // namespace argent

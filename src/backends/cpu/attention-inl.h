@@ -118,16 +118,20 @@ SIMD_FN const uint8_t* v_block(const Split& split, int block) {
 }
 
 // Each pass over keys fetches what the next pass reads, in steps of `bytes`, so that memory is busy all the time.
-SIMD_FN void fetch(const uint8_t* at, uint32_t bytes) {
-  __builtin_prefetch(at, 0, 3);
+SIMD_FN void fetch(const uint8_t* at, uint32_t bytes, bool into_l1) {
 #pragma GCC unroll 1
-  for (uint32_t i = 64; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
+  for (uint32_t i = 0; i < bytes || i == 0; i += 64) {
+    if (into_l1)
+      __builtin_prefetch(at + i, 0, 3);
+    else
+      __builtin_prefetch(at + i, 0, 2);
+  }
 }
 
 // Products of Q queries with the keys of one block: scores[query][key of the split].
 template <class T, int Q>
 SIMD_FN void score_block(const Queries& queries, const uint8_t* keys, uint32_t d_head, const uint8_t* next_v,
-                         uint32_t v_bytes, float* scores) {
+                         uint32_t v_bytes, bool into_l1, float* scores) {
   constexpr int N = smaller(vectors_at_once(Q), kBlock / kLanes);
   const float* q[Q];
 #pragma GCC unroll 8
@@ -140,7 +144,7 @@ SIMD_FN void score_block(const Queries& queries, const uint8_t* keys, uint32_t d
       for (int v = 0; v < N; ++v) sums[i][v] = set_f32(0.0f);
     const T* at = reinterpret_cast<const T*>(keys) + lane;
     for (uint32_t d = 0; d < d_head; ++d, at += kBlock) {
-      fetch(next_v + d * v_bytes, v_bytes);
+      fetch(next_v + d * v_bytes, v_bytes, into_l1);
       F32 k[N];
 #pragma GCC unroll 8
       for (int v = 0; v < N; ++v) k[v] = load_kv(at + v * kLanes);
@@ -161,7 +165,7 @@ SIMD_FN void score_block(const Queries& queries, const uint8_t* keys, uint32_t d
 // The same where keys are q8_0: exact sums of a group's 32 products, then its scales.
 template <int Q>
 SIMD_FN void score_block_q8(const Queries& queries, const uint8_t* keys, uint32_t d_head, const uint8_t* next_k,
-                            const uint8_t* next_v, uint32_t v_bytes, float* scores) {
+                            const uint8_t* next_v, uint32_t v_bytes, bool into_l1, float* scores) {
   constexpr int N = smaller(vectors_at_once(Q), kBlock / kLanes), kPairs = kKvGroup / 2;
   const uint16_t* scales = reinterpret_cast<const uint16_t*>(keys + uint64_t(d_head) * kBlock);
   for (uint32_t group = 0; group < d_head / kKvGroup; ++group, scales += kBlock) {
@@ -178,8 +182,8 @@ SIMD_FN void score_block_q8(const Queries& queries, const uint8_t* keys, uint32_
 #pragma GCC unroll 8
       for (int i = 0; i < Q; ++i) q[i] = queries.q16[i] + group * kKvGroup;
       for (int pair = 0; pair < kPairs; ++pair, at += 2 * kBlock) {
-        fetch(next_k_part + pair * 2 * kBlock, 64);
-        fetch(next_v_part + pair * 2 * v_bytes, 2 * v_bytes);
+        fetch(next_k_part + pair * 2 * kBlock, 64, into_l1);
+        fetch(next_v_part + pair * 2 * v_bytes, 2 * v_bytes, into_l1);
         I32 k[N];
 #pragma GCC unroll 8
         for (int v = 0; v < N; ++v) k[v] = load_pairs(at + 2 * v * kLanes);
@@ -210,19 +214,21 @@ __attribute__((noinline)) void score(const Split& split, const Queries& queries,
     if (!(queries.blocks >> block & 1)) continue;
     const uint8_t* keys = k_block(split, block);
     const uint32_t d_head = split.tile.layer->d_head, v_bytes = uint32_t(kv_bytes_of(split.tile.layer->v_type, kBlock));
+    const bool into_l1 = split.tile.fetch_into_l1;
     if constexpr (kIsQ8<T>) {
       // The first keys of a claim may not have been fetched (of f16 ones, 7 % slower so at d_head 256).
       const uint8_t* next_k = queries.blocks >> (block + 1) & 1 ? k_block(split, block + 1) : keys;
-      score_block_q8<Q>(queries, keys, d_head, next_k, v_block(split, block), v_bytes, scores + block * kBlock);
+      score_block_q8<Q>(queries, keys, d_head, next_k, v_block(split, block), v_bytes, into_l1,
+                        scores + block * kBlock);
     } else {
-      score_block<T, Q>(queries, keys, d_head, v_block(split, block), v_bytes, scores + block * kBlock);
+      score_block<T, Q>(queries, keys, d_head, v_block(split, block), v_bytes, into_l1, scores + block * kBlock);
     }
   }
 }
 
 // Scores of one query to exponentials; their maximum and sum.
-SIMD_FN void softmax(float* scores, int lo, int hi, float scale, float softcap, const uint8_t* next, float& maximum,
-                     float& sum) {
+SIMD_FN void softmax(float* scores, int lo, int hi, float scale, float softcap, const uint8_t* next, bool into_l1,
+                     float& maximum, float& sum) {
   const F32 factor = set_f32(scale), cap = set_f32(softcap), inverse_cap = set_f32(1.0f / softcap);
   const F32 nothing = set_f32(-__builtin_inff());
   const int begin = lo / 16 * 16, end = (hi + 15) / 16 * 16;
@@ -234,7 +240,7 @@ SIMD_FN void softmax(float* scores, int lo, int hi, float scale, float softcap, 
   }
   for (int key = begin; key < end; key += 16) {
     const bool whole = key >= lo && key + 16 <= hi;
-    fetch(next + key * 8, 128);
+    fetch(next + key * 8, 128, into_l1);
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
       const int at = key + v * kLanes;
@@ -248,7 +254,7 @@ SIMD_FN void softmax(float* scores, int lo, int hi, float scale, float softcap, 
   maximum = fold_max(best);
   const F32 shift = set_f32(maximum == -__builtin_inff() ? 0.0f : maximum);
   for (int key = begin; key < end; key += 16) {
-    fetch(next + kSplitKeys * 8 + key * 8, 128);
+    fetch(next + kSplitKeys * 8 + key * 8, 128, into_l1);
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
       const int at = key + v * kLanes;
@@ -329,7 +335,7 @@ SIMD_FN void mix_columns(const Split& split, const Queries& queries, const float
         const uint8_t* next = next_k_block(split, block, values);
         next += uint64_t(k_bytes) * d / d_value + uint32_t(key % kBlock) * ahead;
         for (; key < end; ++key, ++weights, at += d_value, next += ahead) {
-          fetch(next, ahead);
+          fetch(next, ahead, split.tile.fetch_into_l1);
 #pragma GCC unroll 8
           for (int v = 0; v < N; ++v) {
             const F32 x = load_columns<kPart>(at + v * kLanes, part);
@@ -523,7 +529,8 @@ void attention(const AttentionTile& tile, uint32_t split_begin, uint32_t split_e
           float maximum, sum;
           // Some of the next keys: 4 KiB a query, so that memory is busy meanwhile.
           const uint8_t* next = next_k_block(split, i, scratch);
-          softmax(scores + i * kSplitKeys, queries.lo[i], queries.hi[i], tile.scale, tile.softcap, next, maximum, sum);
+          softmax(scores + i * kSplitKeys, queries.lo[i], queries.hi[i], tile.scale, tile.softcap, next,
+                  tile.fetch_into_l1, maximum, sum);
           if (sum != 0) merge_softmax(queries.state[i], maximum, sum, queries.into_factor[i], queries.factor[i]);
         }
         with_type(tile.layer->v_type,

@@ -5,6 +5,7 @@
 #include "backends/cpu/attention_policy.h"
 #include "backends/cpu/tasks.h"
 #include "base/checked.h"
+#include "base/cpu_features.h"
 
 namespace argent::cpu {
 namespace {
@@ -44,6 +45,7 @@ void fill_tile(const Run& run, const Task& task, const StepSequence& s, uint32_t
     t.position[i] = run.step.positions[run.token_row(task.rows, row)];
   }
   t.tile = {task.kv, s.tables[task.group].data(), head_kv, group, a.window, a.scale, a.softcap, count, t.q, t.position};
+  t.tile.fetch_into_l1 = fetch_into_l1(l1_data_bytes());
   const uint32_t last = uint32_t(t.position[count - 1]);
   const uint32_t oldest =
       a.window && uint32_t(t.position[0]) + 1 > a.window ? uint32_t(t.position[0]) + 1 - a.window : 0;

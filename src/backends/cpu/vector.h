@@ -46,6 +46,7 @@ struct AttentionTile {
   // heads. Results do not depend on them.
   const int32_t* next = nullptr;
   uint32_t n_next = 0, next_head = 0;
+  bool fetch_into_l1 = true;  // or into L2 only
 };
 inline constexpr uint32_t kAttentionRows = 16;
 inline constexpr uint32_t kAttentionQueries = 8;  // query heads that meet a key at once, at most
