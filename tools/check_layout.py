@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Holds the source tree to its rules: which room may include which, how long files may be, where the environment is read.
+"""Holds the source tree to its rules: which room may include which, how long files may be, where the environment is read,
+how JSON is included.
 
     check_layout.py [--selftest]
 """
@@ -49,6 +50,8 @@ def problems_of(path, text):
             found.append(f"src/{path}: includes {target}; {room} may include {', '.join(sorted(allowed)) or 'nothing else'}")
     if "getenv" in text and path != "base/switches.cc":
         found.append(f"src/{path}: reads the environment; base/switches.def is the place")
+    if "nlohmann/json.hpp" in text and path != "base/json.h":
+        found.append(f"src/{path}: includes nlohmann/json.hpp; base/json.h is the place")
     if room == "models" and re.search(r"\bcuda|metal\b|avx|#if", text, re.I):
         found.append(f"src/{path}: an architecture names no device")
     return found
@@ -59,6 +62,7 @@ def selftest():
         "models/x.cc": '#include "backends/cpu/matmul.h"\n',
         "base/x.cc": "const char* h = getenv(\"HOME\");\n",
         "kv/x.cc": '#include "graph/step.h"\n',
+        "chat/x.cc": "#include <nlohmann/json.hpp>\n",
         "backends/cpu/x.cc": '#include "backends/cuda/y.h"\n',
         "gguf/x.cc": "\n" * (MAX_LINES + 1),
         "nosuch/x.cc": "",
@@ -75,12 +79,15 @@ def main():
         return
     found = []
     for path in sorted((ROOT / "src").rglob("*")):
-        if path.suffix in {".h", ".cc", ".cu", ".metal", ".inc"}:
+        # The shim's files are named as Metal's headers are, without a suffix.
+        if path.suffix in {".h", ".cc", ".cu", ".metal", ".inc"} or "shim" in path.parts and path.is_file():
             found += problems_of(str(path.relative_to(ROOT / "src")), path.read_text())
     for folder in ("tests", "tools", "fuzz", "bench"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in {".h", ".cc", ".py", ".sh"} and path.read_text().count("\n") > MAX_LINES:
+            if path.suffix in {".h", ".cc", ".cu", ".metal", ".py", ".sh"} and path.read_text().count("\n") > MAX_LINES:
                 found.append(f"{path.relative_to(ROOT)}: more than {MAX_LINES} lines")
+            if path.suffix in {".h", ".cc"} and "nlohmann/json.hpp" in path.read_text():  # another destructor would be another definition
+                found.append(f"{path.relative_to(ROOT)}: includes nlohmann/json.hpp; base/json.h is the place")
     print("\n".join(found))
     sys.exit(1 if found else 0)
 

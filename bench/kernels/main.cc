@@ -9,15 +9,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/cpu_features.h"
+#include "base/json.h"
 #include "kernels/bench.h"
 
 namespace argent::bench {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::pair<std::string_view, cpu::Isa> kIsas[] = {{"baseline", cpu::Isa::baseline},
                                                            {"avx2", cpu::Isa::avx2},

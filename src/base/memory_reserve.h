@@ -1,6 +1,5 @@
-// Memory that is given back to the system when there is none left, so that what is unwound by std::bad_alloc finds the
-// little that destructors and messages take: those of JSON values take some, and an exception there would end the
-// program.
+// Memory that is given back to the system when there is none left, so that what std::bad_alloc unwinds, and whoever
+// then tells of it, finds the little that this takes.
 #pragma once
 
 namespace argent {

@@ -1,8 +1,5 @@
 #include "chat/json_input.h"
 
-#include <algorithm>
-#include <new>
-
 namespace argent {
 namespace {
 
@@ -30,11 +27,6 @@ uint32_t depth_of(std::string_view text) {
 
 Result<Json> parse_json(std::string_view text, std::string_view name, uint32_t max_depth) {
   if (depth_of(text) > max_depth) return fail(Code::invalid, "{}: nested more than {} deep", name, max_depth);
-  // A Json takes memory as it ends, as much as its values do, and there an exception ends the program: so there has to
-  // be memory for both, and for an array that grows, before anything is made.
-  const auto n_values =
-      size_t(std::count_if(text.begin(), text.end(), [](char c) { return c == ',' || c == '[' || c == '{'; }));
-  ::operator delete(::operator new(4 * n_values * sizeof(Json)));
   try {
     return Json::parse(text);
   } catch (const Json::exception& e) {

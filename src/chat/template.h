@@ -12,16 +12,14 @@
 #include <ctime>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 
 namespace argent {
-
-using Json = nlohmann::ordered_json;  // keeps the order of keys, which tojson shows
 
 // What one template may use. A template comes with a model file, so it is as hostile as the file.
 struct TemplateLimits {

@@ -3,8 +3,8 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/load_prompts.h"
 #include "server/http_reader.h"

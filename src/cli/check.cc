@@ -1,9 +1,9 @@
 // argent check: would it run? Memory to the byte, and what is not supported, before anything is loaded.
 #include <map>
-#include <nlohmann/json.hpp>
 
-#include "engine/chat_format.h"
+#include "base/json.h"
 #include "cli/command.h"
+#include "engine/chat_format.h"
 #include "hub/hub.h"
 
 namespace argent::cli {
@@ -89,8 +89,7 @@ Status CheckCommand::run() {
     text += fmt::format(
         "  {:<12}{:>12}  {}\n  {:<12}{:>12}  {} position{} of the context{}, {}\n  {:<12}{:>12}\n  {:<12}{:>12}\n  "
         "{:<12}{:>12}\n",
-        "weights", bytes_text(memory.weights_bytes),
-        where, "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(),
+        "weights", bytes_text(memory.weights_bytes), where, "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(),
         engine->n_ctx() == 1 ? "" : "s", n_sequences > 1 ? fmt::format(" for each of {} sequences", n_sequences) : "",
         cache_type, "workspace", bytes_text(memory.workspace_bytes), "in all", bytes_text(memory.total_bytes()), "free",
         bytes_text(memory.free_bytes));
@@ -106,8 +105,7 @@ Status CheckCommand::run() {
   if (!unsupported.empty()) return fail(Code::unsupported, "{}", unsupported.front());
   if (!enough)
     return fail(Code::out_of_memory, "{} needs {}, {} of it in reserve; {} are free{}", path,
-                bytes_text(memory.needed_bytes()), bytes_text(MemoryReport::kReserve),
-                bytes_text(memory.free_bytes),
+                bytes_text(memory.needed_bytes()), bytes_text(MemoryReport::kReserve), bytes_text(memory.free_bytes),
                 memory.kv_bytes > memory.weights_bytes ? "; a smaller --ctx may fit" : "");
   return {};
 }

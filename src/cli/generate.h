@@ -2,17 +2,15 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "engine/engine.h"
 
 namespace argent::cli {
-
-using Json = nlohmann::ordered_json;
 
 enum class Stop {
   end,          // the model ended its text

@@ -3,8 +3,8 @@
 
 #include <charconv>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "gguf/split.h"
 #include "hub/hub.h"

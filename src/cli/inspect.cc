@@ -1,10 +1,10 @@
 // argent inspect: what a model file holds. It reads the file only, so it answers for any GGUF file.
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
-#include "engine/chat_format.h"
+#include "base/json.h"
 #include "cli/command.h"
+#include "engine/chat_format.h"
 #include "hub/hub.h"
 #include "models/model.h"
 

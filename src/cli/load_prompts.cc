@@ -1,8 +1,8 @@
 #include "cli/load_prompts.h"
+#include "base/json.h"
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "server/load.h"

@@ -3,8 +3,8 @@
 // token, and only the tokens of its second half are counted.
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"
 #include "cli/profile.h"
@@ -137,7 +137,7 @@ Status PerplexityCommand::run() {
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (terminal)
       to_stderr("\r[{}/{}] PPL {:.4f}, {:.0f} s left \033[K", chunk + 1, chunks, estimate.ppl(),
-                 seconds / (chunk + 1) * (chunks - chunk - 1));
+                seconds / (chunk + 1) * (chunks - chunk - 1));
     else
       to_stderr("[{}/{}] {:.4f}\n", chunk + 1, chunks, estimate.ppl());
     std::fflush(stderr);
@@ -145,7 +145,7 @@ Status PerplexityCommand::run() {
   if (terminal) to_stderr("\n");
   if (!std::isfinite(estimate.ppl())) return fail(Code::internal, "the perplexity is not finite");
   to_stderr("{} windows of {} tokens in {:.1f} s, {:.1f} tokens/s\n", chunks, n_ctx, seconds,
-             double(chunks) * n_ctx / seconds);
+            double(chunks) * n_ctx / seconds);
   if (!model.json) profiler.print();
   ARGENT_TRY(profiler.finish());
   if (model.json) {

@@ -8,8 +8,6 @@
 namespace argent::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct Row {
   std::string name;
   int32_t layer = -1;

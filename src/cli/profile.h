@@ -3,9 +3,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.h"
 #include "cli/profile_trace.h"
 #include "engine/engine.h"
 

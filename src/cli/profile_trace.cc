@@ -1,13 +1,10 @@
 #include "cli/profile_trace.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 namespace argent::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxEvents = 2'000'000;  // about 400 MB of JSON
 

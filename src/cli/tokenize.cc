@@ -1,6 +1,6 @@
 // argent tokenize: text to ids.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "hub/hub.h"
 

@@ -193,6 +193,7 @@ SequenceId Engine::open_sequence() {
   SequenceId id = 0;
   while (id < sequences_.size() && sequences_[id].open) ++id;
   if (id == sequences_.size()) sequences_.emplace_back();
+  by_arrival_.push_back(id);
   sequences_[id] = {};
   sequences_[id].open = true;
   sequences_[id].arrival = ++arrivals_;
@@ -204,6 +205,7 @@ void Engine::close_sequence(SequenceId id, bool keep) {
   Sequence& s = sequences_[id];
   detach(s, keep);
   s = {};
+  std::erase(by_arrival_, id);
 }
 
 // Gives a sequence its place in the KV cache, with what the prefix tree and the tier know of its tokens.
@@ -323,11 +325,9 @@ std::vector<SequenceId> Engine::waiting(bool by_turn) {
     return mode.sampling ? 0 : mode.hidden ? 2 : 1;
   };
   std::vector<SequenceId> ids;
-  for (SequenceId id = 0; id < sequences_.size(); ++id)
+  for (const SequenceId id : by_arrival_)
     if (waits(sequences_[id])) ids.push_back(id);
   if (ids.empty()) return ids;
-  std::sort(ids.begin(), ids.end(),
-            [&](SequenceId a, SequenceId b) { return sequences_[a].arrival < sequences_[b].arrival; });
   // Whoever may take blocks from all others.
   const int32_t top = top_priority();
   const SequenceId first = *std::max_element(ids.begin(), ids.end(), [&](SequenceId a, SequenceId b) {

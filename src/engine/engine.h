@@ -222,6 +222,7 @@ class Engine {
   MemoryReport memory_;
   MemoryNeed need_;
   std::vector<Sequence> sequences_;
+  std::vector<SequenceId> by_arrival_;  // the open ones
   uint64_t arrivals_ = 0;
   struct Compiled {
     PlanKey key;

@@ -13,10 +13,10 @@
 // $dynamicRef, references to elsewhere, unknown formats, unknown keywords.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "grammar/grammar.h"
 #include "grammar/numbers.h"
@@ -24,8 +24,6 @@
 #include "grammar/rules.h"
 
 namespace argent::grammar {
-
-using Json = nlohmann::ordered_json;
 
 // Parses a JSON document after checking its size (1 MB), nesting (64) and number of keys (10000).
 Result<Json> parse_schema(std::string_view text);

@@ -1,12 +1,10 @@
 // Dumps of a graph or a plan: text for people, JSON for scripts, DOT for pictures.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "graph/plan.h"
 
 namespace argent {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct View {
   const Graph& graph;

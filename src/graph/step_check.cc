@@ -1,8 +1,8 @@
 #include "graph/step_check.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cmath>
-#include <unordered_map>
 
 namespace argent {
 namespace {
@@ -16,6 +16,13 @@ Status check_token(int32_t token, uint32_t n_vocab, std::span<const uint8_t> sam
   const uint32_t slot = uint32_t(~token);
   if (slot < sampled_slots.size() && sampled_slots[slot]) return {};
   return fail(Code::invalid, "step: {} {} is what slot {} sampled, but it sampled nothing", what, at, slot);
+}
+
+// Of a whole text, many entries at a time.
+bool all_below(std::span<const int32_t> tokens, uint32_t n_vocab) {
+  uint32_t any_beyond = 0;
+  for (const int32_t token : tokens) any_beyond |= uint32_t(uint32_t(token) >= n_vocab);
+  return any_beyond == 0;
 }
 
 Status check_sizes(const StepRules& rules, const Step& step) {
@@ -89,6 +96,7 @@ Status check_rows(const StepRules& rules, const Step& step, std::span<const uint
     if (sequence.slot >= kMaxSlots)
       return fail(Code::invalid, "step: sequence {} has slot {}, wants less than {}", s, sequence.slot, kMaxSlots);
     slots.push_back(sequence.slot);
+    if (all_below(sequence.recent, rules.n_vocab)) continue;
     for (size_t i = 0; i < sequence.recent.size(); ++i)
       ARGENT_TRY(check_token(sequence.recent[i], rules.n_vocab, sampled_slots, "recent token", i));
   }
@@ -100,12 +108,45 @@ Status check_rows(const StepRules& rules, const Step& step, std::span<const uint
   return {};
 }
 
+// Who writes which block of a group in a step. Most blocks of long texts are written by nobody, so that is told first.
+class Writers {
+ public:
+  // The sequence that writes the block, or null; after sort().
+  const uint32_t* find(int32_t block) const {
+    if (!maybe_[uint32_t(block) % kBits]) return nullptr;
+    const auto it =
+        std::lower_bound(all_.begin(), all_.end(), block, [](const Write& w, int32_t b) { return w.block < b; });
+    return it != all_.end() && it->block == block ? &it->sequence : nullptr;
+  }
+  // The sequence that was added with this block before, or null; before sort().
+  const uint32_t* add(int32_t block, uint32_t sequence) {
+    if (maybe_[uint32_t(block) % kBits])
+      for (const Write& w : all_)
+        if (w.block == block) return &w.sequence;
+    maybe_[uint32_t(block) % kBits] = true;
+    all_.push_back({block, sequence});
+    return nullptr;
+  }
+  void sort() {
+    std::sort(all_.begin(), all_.end(), [](const Write& a, const Write& b) { return a.block < b.block; });
+  }
+
+ private:
+  struct Write {
+    int32_t block;
+    uint32_t sequence;
+  };
+  static constexpr uint32_t kBits = 1 << 14;
+  std::bitset<kBits> maybe_;  // by block % kBits
+  std::vector<Write> all_;
+};
+
 // The blocks of one group: there where a row looks or writes, and written by one sequence that nobody else looks at.
 Status check_tables(const StepRules& rules, const Step& step, uint32_t group) {
   const uint32_t window = rules.windows[group];
-  std::unordered_map<int32_t, size_t> writer;
-  for (const bool reading : {false, true})
-    for (size_t s = 0; s < step.sequences.size(); ++s) {
+  Writers writers;
+  for (const bool reading : {false, true}) {
+    for (uint32_t s = 0; s < step.sequences.size(); ++s) {
       const StepSequence& sequence = step.sequences[s];
       const std::span<const int32_t> table = sequence.tables[group];
       const uint32_t first = window && sequence.length >= window ? sequence.length - window + 1 : 0;
@@ -118,14 +159,17 @@ Status check_tables(const StepRules& rules, const Step& step, uint32_t group) {
         if (table[b] < 0 || uint32_t(table[b]) >= rules.group_blocks[group])
           return fail(Code::invalid, "step: block {} of sequence {} in group {} is {}, the pool has {}", b, s, group,
                       table[b], rules.group_blocks[group]);
-        if (!reading && !writer.emplace(table[b], s).second)
+        const uint32_t* const writer = reading ? writers.find(table[b]) : writers.add(table[b], s);
+        if (!reading && writer)
           return fail(Code::invalid, "step: block {} of group {} is written twice, by sequences {} and {}", table[b],
-                      group, writer[table[b]], s);
-        if (const auto it = writer.find(table[b]); reading && it != writer.end() && it->second != s)
+                      group, *writer, s);
+        if (reading && writer && *writer != s)
           return fail(Code::invalid, "step: block {} of group {} is written by sequence {} and read by {}", table[b],
-                      group, it->second, s);
+                      group, *writer, s);
       }
     }
+    writers.sort();
+  }
   return {};
 }
 

@@ -1,6 +1,8 @@
 // A list of small numbers in order of use: append, remove from anywhere, both O(1).
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -8,11 +10,21 @@
 
 namespace argent::kv {
 
+// Room for n elements in all, growing as push_back() does: what is put there later finds its memory.
+template <class T>
+void make_room(std::vector<T>& v, size_t n) {
+  if (v.capacity() < n) v.reserve(std::max(n, 2 * v.capacity()));
+}
+
 class IdList {
  public:
+  // Makes room for the numbers below n: push_back() takes no memory for them.
+  void make_room(int32_t n) {
+    if (size_t(n) + 1 > links_.size()) links_.resize(size_t(n) + 1);
+  }
   // Requires that it is not in the list.
   void push_back(int32_t id) {
-    if (size_t(id) + 2 > links_.size()) links_.resize(size_t(id) + 2);
+    make_room(id + 1);
     const int32_t at = id + 1, last = links_[0].prev;
     links_[at] = {last, 0};
     links_[last].next = at;

@@ -231,6 +231,7 @@ Status Cache::reserve(SeqId id, uint32_t n) {
   const uint64_t want = ceil_div(end, config_.block_tokens), have = s->tables[0].blocks.size();
   if (want <= have) return {};
   for (uint32_t g = 0; g < n_groups(); ++g) ARGENT_TRY(room_for(g, want - have, "a step"));
+  for (Table& t : s->tables) make_room(t.blocks, want);  // before any is taken: the tables grow together
   for (uint32_t g = 0; g < n_groups(); ++g)
     for (uint64_t i = have; i < want; ++i) s->tables[g].blocks.push_back(take_block(g));
   return {};
@@ -255,6 +256,7 @@ void Cache::publish(Sequence& s) {
     const std::span<const int32_t> tokens(s.tokens.data() + i * b, b);
     const int32_t parent = s.nodes.empty() ? kNone : s.nodes.back();
     int32_t node = tree_.find(parent, s.salt, tokens);
+    make_room(s.nodes, i + 1);
     if (node != kNone) {
       ++counters_.merged;
     } else if (tree_.full() && !make_room_in_tree()) {

@@ -1,5 +1,6 @@
 // Cache's part with a tier: what is evicted goes there, what a prefix lacks comes back.
 #include <algorithm>
+#include <new>
 
 #include "kv/kv.h"
 
@@ -131,7 +132,11 @@ int32_t Cache::tier_node(int32_t node, bool add) {
 
 // Saves the cached blocks of a node, or that of one group.
 void Cache::save(int32_t node, uint32_t only_group) {
-  const int32_t to = tier_ ? tier_node(node, true) : kNone;
+  int32_t to = kNone;
+  try {
+    if (tier_) to = tier_node(node, true);
+  } catch (const std::bad_alloc&) {  // it is not found later
+  }
   if (to == kNone) return;
   const bool one = only_group < n_groups();
   for (uint32_t g = 0; g < n_groups(); ++g)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "kv/id_list.h"
+
 namespace argent::kv {
 
 // The seed keeps a client from preparing prompts that all fall into one bucket. No result depends on it.
@@ -38,10 +40,12 @@ int32_t PrefixTree::insert(int32_t parent, uint64_t salt, std::span<const int32_
   if (size_ >= buckets_.size()) rehash(buckets_.size() * 2);
   int32_t id;
   if (unused_.empty()) {
+    const size_t n = nodes_.size() + 1;
     id = static_cast<int32_t>(nodes_.size());
+    tokens_.resize(n * block_tokens_);  // the node last: where one of these finds no memory, nothing has changed
+    blocks_.resize(n * n_groups_, kNone);
+    make_room(unused_, n);
     nodes_.emplace_back();
-    tokens_.resize(tokens_.size() + block_tokens_);
-    blocks_.resize(blocks_.size() + n_groups_, kNone);
   } else {
     id = unused_.back();
     unused_.pop_back();

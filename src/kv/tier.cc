@@ -1,14 +1,17 @@
 #include "kv/tier.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
-#include <cstdlib>
 #include <map>
+#include <new>
 #include <utility>
 
 namespace argent::kv {
 namespace {
 
-constexpr uint64_t kBufferAlignment = 4096;
+constexpr uint64_t kBufferAlignment = 64, kPage = 4096;
+constexpr uint64_t kChunkBytes = 64 << 20;
 constexpr uint64_t kWritesInFlight = 16 << 20;  // bytes that wait for the disk at once
 constexpr int kColdItems = 64;                  // the next to leave host memory, which should be on disk by then
 
@@ -25,20 +28,20 @@ Tier::Tier(TierConfig config, std::unique_ptr<DiskStore> disk)
     : config_(std::move(config)),
       index_(config_.block_tokens, uint32_t(config_.group_bytes.size()), index_capacity(config_)),
       buffers_(config_.group_bytes.size()),
+      untouched_(config_.group_bytes.size()),
+      n_places_(config_.group_bytes.size()),
       disk_(std::move(disk)) {}
-
-Tier::~Tier() {
-  disk_.reset();
-  for (Item& item : items_) std::free(item.data);
-  for (const auto& buffers : buffers_)
-    for (std::byte* buffer : buffers) std::free(buffer);
-}
 
 // ---- items ----
 
 int32_t Tier::add(int32_t parent, uint64_t salt, std::span<const int32_t> tokens) {
   const int32_t node = index_.find(parent, salt, tokens);
-  return node != kNone || index_.full() ? node : index_.insert(parent, salt, tokens);
+  if (node != kNone || index_.full()) return node;
+  try {
+    return index_.insert(parent, salt, tokens);
+  } catch (const std::bad_alloc&) {
+    return kNone;
+  }
 }
 
 void Tier::prune(int32_t node) {
@@ -49,10 +52,15 @@ void Tier::prune(int32_t node) {
   }
 }
 
+// With all the room that the item takes in any list, so that nothing that happens to it later takes memory.
 int32_t Tier::new_item(int32_t node, uint32_t group) {
   if (unused_.empty()) {
-    unused_.push_back(int32_t(items_.size()));
+    const size_t n = items_.size() + 1;
+    make_room(unused_, n);
+    make_room(fresh_, n);
+    for (IdList* list : {&host_[0], &host_[1], &disk_list_}) list->make_room(int32_t(n));
     items_.emplace_back();
+    unused_.push_back(int32_t(n - 1));
   }
   const int32_t id = unused_.back();
   unused_.pop_back();
@@ -156,29 +164,59 @@ void Tier::clear() {
 
 // A buffer of a group's blocks within the bound, or null: everything that could go is in use.
 std::byte* Tier::take_buffer(uint32_t group) {
-  const uint64_t bytes = config_.group_bytes[group];
   for (;;) {
     if (!buffers_[group].empty()) {
       std::byte* buffer = buffers_[group].back();
       buffers_[group].pop_back();
       return buffer;
     }
-    if (allocated_ + bytes <= config_.host_bytes) {
-      const uint64_t rounded = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-      auto* buffer = static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, rounded));
-      if (buffer) allocated_ += bytes;
-      return buffer;
-    }
+    if (allocated_ + config_.group_bytes[group] <= config_.host_bytes) return new_buffer(group);
     // Blocks of other groups have other sizes.
     const auto other = std::find_if(buffers_.begin(), buffers_.end(), [](const auto& b) { return !b.empty(); });
-    if (other != buffers_.end()) {
-      std::free(other->back());
-      other->pop_back();
-      allocated_ -= config_.group_bytes[size_t(other - buffers_.begin())];
-    } else if (!evict_one()) {
+    if (other != buffers_.end())
+      give_back(uint32_t(other - buffers_.begin()));
+    else if (!evict_one())
+      return nullptr;
+  }
+}
+
+// Cut from chunks of huge pages: the first touch of a block's small pages would cost several times its copy. Null: the
+// system has no memory for another chunk.
+std::byte* Tier::new_buffer(uint32_t group) {
+  const uint64_t bytes = config_.group_bytes[group];
+  const uint64_t stride = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+  if (untouched_[group].empty()) {
+    const uint64_t n = std::max<uint64_t>(1, std::min(kChunkBytes / stride, config_.host_bytes / bytes));
+    const uint64_t n_places = n_places_[group] + n;
+    try {  // all the room that these places take in any list
+      make_room(chunks_, chunks_.size() + 1);
+      make_room(untouched_[group], n_places);
+      make_room(buffers_[group], n_places);
+    } catch (const std::bad_alloc&) {
       return nullptr;
     }
+    Result<HugePages> chunk = HugePages::allocate(n * stride);
+    if (!chunk) return nullptr;
+    for (uint64_t i = n; i-- > 0;)
+      untouched_[group].push_back(reinterpret_cast<std::byte*>(chunk->data()) + i * stride);
+    n_places_[group] = n_places;
+    chunks_.push_back(*std::move(chunk));
   }
+  std::byte* buffer = untouched_[group].back();
+  untouched_[group].pop_back();
+  allocated_ += bytes;
+  return buffer;
+}
+
+// Gives the memory of a free buffer back to the system, but for pages that it shares with its neighbours.
+void Tier::give_back(uint32_t group) {
+  std::byte* buffer = buffers_[group].back();
+  buffers_[group].pop_back();
+  untouched_[group].push_back(buffer);
+  allocated_ -= config_.group_bytes[group];
+  const auto begin = (reinterpret_cast<uintptr_t>(buffer) + kPage - 1) / kPage * kPage;
+  const auto end = (reinterpret_cast<uintptr_t>(buffer) + config_.group_bytes[group]) / kPage * kPage;
+  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 // What windows passed by may have a quarter of the memory: a long prompt would push everything else out with blocks
@@ -208,7 +246,12 @@ void Tier::save(int32_t node, uint32_t group, int32_t block, bool passed) {
   --index_.pins(node);
   if (!data) return;
   id = item_of(node, group);  // it may have been a file, and may have gone
-  if (id == kNone) id = new_item(node, group);
+  try {
+    make_room(transfers_, transfers_.size() + 1);
+    if (id == kNone) id = new_item(node, group);
+  } catch (const std::bad_alloc&) {
+    return buffers_[group].push_back(data);
+  }
   Item& item = items_[id];
   item.data = data;
   item.epoch = epoch_;
@@ -278,10 +321,16 @@ uint64_t Tier::load(int32_t node, uint32_t group) {
     item.loading = false;
     return 0;
   }
+  try {
+    disk_->read(id, disk_block(item), data);
+  } catch (const std::bad_alloc&) {
+    buffers_[group].push_back(data);
+    item.loading = false;
+    return 0;
+  }
   item.data = data;
   item.read = ++n_reads_;
   loading_bytes_ += bytes;
-  disk_->read(id, disk_block(item), data);
   return item.read;
 }
 
@@ -299,11 +348,12 @@ bool Tier::write(int32_t id) {
     drop_if_empty(gone);
   }
   Item& item = items_[id];
-  item.name = block.name;
+  const DiskName name = block.name;
+  disk_->write(id, std::move(block), item.data);
+  item.name = name;
   item.file_bytes = bytes;
   item.writing = true;
   writing_bytes_ += bytes;
-  disk_->write(id, std::move(block), item.data);
   return true;
 }
 
@@ -341,7 +391,10 @@ bool Tier::write_all(std::chrono::steady_clock::time_point deadline) {
 void Tier::poll() {
   if (!disk_) return;
   for (DiskDone& done : disk_->take_done()) take(std::move(done));
-  write_cold();
+  try {
+    write_cold();
+  } catch (const std::bad_alloc&) {  // later
+  }
 }
 
 void Tier::wait(std::chrono::milliseconds patience) {

@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "base/huge_pages.h"
 #include "base/result.h"
 #include "kv/disk_store.h"
 #include "kv/id_list.h"
@@ -54,7 +55,6 @@ struct TierCounters {
 class Tier {
  public:
   explicit Tier(TierConfig config, std::unique_ptr<DiskStore> disk = nullptr);
-  ~Tier();
   Tier(const Tier&) = delete;
   Tier& operator=(const Tier&) = delete;
 
@@ -69,7 +69,7 @@ class Tier {
   void prune(int32_t node);
 
   // The node's block of that group is about to leave the device: queues its copy, unless its bytes are here already or
-  // there is no room. `passed`: because a window went on, not because nobody wanted it for long.
+  // there is no room or no memory. `passed`: because a window went on, not because nobody wanted it for long.
   void save(int32_t node, uint32_t group, int32_t block, bool passed);
   bool in_host(int32_t node, uint32_t group) const;
   // Items that will be restored, so that what is saved meanwhile does not take their place.
@@ -136,6 +136,8 @@ class Tier {
   IdList& host_list(const Item& item) { return host_[item.passed]; }
   void touch(int32_t id);
   std::byte* take_buffer(uint32_t group);
+  std::byte* new_buffer(uint32_t group);
+  void give_back(uint32_t group);
   bool evict_one();
   void drop_data(Item& item, int32_t id);
   void drop_file(Item& item, int32_t id);
@@ -156,8 +158,11 @@ class Tier {
   IdList host_[2];  // items with data and neither loading nor doomed, by use; [1]: passed ones, which leave first
   IdList disk_list_;
   uint64_t passed_bytes_ = 0;
-  std::vector<std::vector<std::byte*>> buffers_;  // free ones, by group
-  uint64_t allocated_ = 0;                        // bytes of all buffers
+  std::vector<HugePages> chunks_;
+  std::vector<std::vector<std::byte*>> buffers_;    // free ones, by group
+  std::vector<std::vector<std::byte*>> untouched_;  // places in chunks that take no memory yet, by group
+  std::vector<uint64_t> n_places_;                  // in all chunks, by group
+  uint64_t allocated_ = 0;                          // bytes of all buffers but those
   uint64_t epoch_ = 1;
   std::vector<Transfer> transfers_;
   std::vector<int32_t> fresh_;  // items of this epoch that are doomed

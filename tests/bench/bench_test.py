@@ -3,6 +3,7 @@
 other engines, argent_bench_kernels measures a few cases for an instant."""
 import json
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -107,8 +108,8 @@ class Compare(unittest.TestCase):
 
 
 class Kernels(unittest.TestCase):
-    def run_it(self, *args, code=0):
-        done = subprocess.run([KERNELS, *args], capture_output=True, text=True, timeout=60)
+    def run_it(self, *args, code=0, **more):
+        done = subprocess.run([KERNELS, *args], capture_output=True, text=True, timeout=60, **more)
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
@@ -140,6 +141,11 @@ class Kernels(unittest.TestCase):
         self.assertLess(set(usual), set(every))
         for part in ["baseline", "mxfp4", "bf16", "smollm2-135m", "gemma3-270m", "qwen2.5-0.5b", "qwen3-0.6b", "qwen2.5-7b", "/n8", ".w512"]:
             self.assertTrue(any(part in name for name in every), part)
+
+    def test_a_case_that_fails(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))  # the cache alone is more
+        done = self.run_it("--filter", "attention_decode/.*/qwen3-0.6b.f32/1@8191", "--seconds", "0", "-t", "1", code=1, preexec_fn=limit)
+        self.assertRegex(done.stderr, r"^attention_decode/\w+/qwen3-0.6b.f32/1@8191: .*memory\n1 of 1 cases failed\n$")
 
     def test_wrong_options(self):
         self.assertIn("no case", self.run_it("--filter", "nothing like it", code=2).stderr)

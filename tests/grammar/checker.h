@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <string>
 
-namespace argent::grammar {
+#include "base/json.h"
 
-using Json = nlohmann::ordered_json;
+namespace argent::grammar {
 
 inline size_t count_chars(const std::string& text) {
   size_t n = 0;

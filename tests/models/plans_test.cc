@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
+#include "base/json.h"
 #include "graph/plan.h"
 #include "support/kernel_tables.h"
 #include "support/tiny_model.h"

@@ -18,9 +18,9 @@ from pathlib import Path
 import harness_server as harness
 from harness_server import TEXT, Server, together
 
-N_PROMPT, N_FOUND = 300, 288  # whole blocks of 32 that leave a token to compute
+N_PROMPT, N_FOUND = 170, 160  # whole blocks of 32 that leave a token to compute
 N_PROMPTS = 5
-SMALL = ("--ctx", 512, "--pool-tokens", 512, "--parallel", 2)  # a pool for one prompt and a half
+SMALL = ("--ctx", 256, "--pool-tokens", 256, "--parallel", 2)  # a pool for one prompt and a half
 
 
 def prompt(which):
@@ -101,11 +101,11 @@ class KvTiers(unittest.TestCase):
 
     def test_small_host_memory(self):
         """Less than one prompt: blocks come and go all the time."""
-        server = self.serve("--kv-host-bytes", "4MB", disk=False)
+        server = self.serve("--kv-host-bytes", "2MB", disk=False)
         for _ in range(2):
             for i in range(N_PROMPTS):
                 self.right(server, i)
-        self.assertLessEqual(server.metrics()["kv_host_bytes"], 4_000_000)
+        self.assertLessEqual(server.metrics()["kv_host_bytes"], 2_000_000)
 
     def test_the_next_server_finds_it(self):
         self.left_on_disk()
@@ -119,7 +119,7 @@ class KvTiers(unittest.TestCase):
 
     def test_out_of_host_memory_to_disk(self):
         """Host memory for two prompts: what is pushed out of it is read again while the server runs."""
-        server = self.serve("--kv-host-bytes", "16MB")
+        server = self.serve("--kv-host-bytes", "9MB")
         for i in range(N_PROMPTS):
             self.right(server, i)
             time.sleep(0.2)
@@ -127,12 +127,12 @@ class KvTiers(unittest.TestCase):
         self.assertGreater(server.metrics()["kv_disk_restored_tokens_total"], 0, found)
 
     def test_disk_bytes(self):
-        server = self.serve("--kv-disk-bytes", "8MB")
+        server = self.serve("--kv-disk-bytes", "6MB")
         for i in range(N_PROMPTS):
             self.right(server, i)
         self.assertEqual(server.stop(), 0)
         size = sum(f.stat().st_size for f in self.files())
-        self.assertTrue(4_000_000 < size < 8_200_000, size)
+        self.assertTrue(4_000_000 < size <= 6_000_000, size)
 
     def test_damaged_files(self):
         self.left_on_disk()
@@ -169,20 +169,20 @@ class KvTiers(unittest.TestCase):
 
     def test_disk_full_by_limit(self):
         """A limit on the size of files, which needs no rights to set."""
-        server = self.serve("--kv-host-bytes", "16MB")
+        server = self.serve("--kv-host-bytes", "9MB")
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
         self.full(server)
         self.assertEqual(server.stop(), 0)
         self.assertEqual(self.files(), [])
 
     def test_disk_full(self):
-        """A file system of 3 MB, where that can be mounted."""
+        """A file system of 2 MB, where that can be mounted."""
         self.path.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", self.path], capture_output=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", self.path], capture_output=True)
         if mounted.returncode:
             self.skipTest("no right to mount")
         try:
-            server = self.serve("--kv-host-bytes", "16MB")
+            server = self.serve("--kv-host-bytes", "9MB")
             self.full(server)
             self.assertEqual(server.stop(), 0)
             self.assertTrue(self.files())  # what had room
@@ -193,7 +193,7 @@ class KvTiers(unittest.TestCase):
             subprocess.run(["umount", "-l", self.path], check=True)
 
     def test_folder_vanishes(self):
-        server = self.serve("--kv-host-bytes", "16MB")
+        server = self.serve("--kv-host-bytes", "9MB")
         self.right(server, 0)
         shutil.rmtree(self.path)
         self.full(server)
@@ -201,7 +201,7 @@ class KvTiers(unittest.TestCase):
 
     def test_no_folder_can_be(self):
         self.path.write_text("a file")
-        server = self.serve("--kv-host-bytes", "16MB")
+        server = self.serve("--kv-host-bytes", "9MB")
         self.full(server)
 
     def test_refused_flags(self):

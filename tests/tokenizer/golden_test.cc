@@ -1,8 +1,8 @@
 // Ids that llama.cpp gives, as make_golden.py recorded them.
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json.h"
 #include "tokenizer/vocabs.h"
 
 namespace argent::testing {
