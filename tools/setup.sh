@@ -4,7 +4,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 build_packages="g++ cmake ninja-build python3 python3-venv libfmt-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libssl-dev libxxhash-dev"
-test_packages="libgtest-dev clang libclang-rt-14-dev chromium curl openssl"
+test_packages="libgtest-dev clang libclang-rt-14-dev chromium curl openssl g++-aarch64-linux-gnu qemu-user googletest"
 
 say() { printf '== %s\n' "$*" >&2; }
 

@@ -17,11 +17,6 @@
 namespace argent::bench {
 namespace {
 
-constexpr std::pair<std::string_view, cpu::Isa> kIsas[] = {{"baseline", cpu::Isa::baseline},
-                                                           {"avx2", cpu::Isa::avx2},
-                                                           {"avxvnni", cpu::Isa::avxvnni},
-                                                           {"avx512", cpu::Isa::avx512}};
-
 // A new family: its file, its declaration in bench.h, its name here.
 constexpr void (*kFamilies[])(Bench&) = {matmul, attention, vector, sample, pool};
 
@@ -45,8 +40,10 @@ int run(int argc, char** argv) {
   app.add_flag("--all", options.all, "every case; without it a subset that takes less than a minute");
   app.add_option("--filter", filter, "the cases whose name this regular expression finds, of all");
   app.add_flag("--list", options.list, "print the names instead of measuring");
-  app.add_option("--isa", isa_name, "best, all that this machine runs, baseline, avx2, avxvnni or avx512")
-      ->check(CLI::IsMember({"best", "all", "baseline", "avx2", "avxvnni", "avx512"}))
+  app.add_option("--isa", isa_name, "best, all that this machine runs, or a name, as argent's --isa")
+      ->check([](const std::string& name) {
+        return name == "best" || name == "all" || cpu::isa_named(name) ? "" : name + ": no such instruction set";
+      })
       ->capture_default_str();
   app.add_option("-t,--threads", threads, "threads (default: what affinity and cgroup leave)")
       ->check(CLI::Range(1u, 1024u));
@@ -69,7 +66,8 @@ int run(int argc, char** argv) {
 
   ThreadPool pool({options.processor_time ? 1 : threads, false});
   uint32_t n_wanted = 0, n_failed = 0;
-  for (const auto& [name, isa] : kIsas) {
+  for (const cpu::Isa isa : cpu::kIsas) {
+    const std::string name = cpu::isa_name(isa);
     if (isa_name != "all" && (isa_name == "best" ? isa != cpu::best_isa() : isa_name != name)) continue;
     if (!cpu::isa_supported(isa)) {
       if (isa_name == "all") continue;
@@ -125,7 +123,7 @@ void Bench::measure_peaks() {
            {"read_bytes_per_second", peaks_.read_bytes},
            {"int8_ops_per_second", peaks_.int8_ops},
            {"f32_ops_per_second", peaks_.f32_ops},
-           {"best_isa", kIsas[size_t(cpu::best_isa())].first},
+           {"best_isa", cpu::isa_name(cpu::best_isa())},
            {"avx512bf16", cpu_features().avx512bf16},
            {"avx_vnni", cpu_features().avx_vnni}});
     return;

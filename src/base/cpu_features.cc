@@ -2,6 +2,11 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #include <unistd.h>
@@ -38,6 +43,25 @@ CpuFeatures detect() {
     f.avx_vnni = a >> 4 & 1;
     f.avx512bf16 = zmm && (a >> 5 & 1);
   }
+  return f;
+}
+#elif defined(__aarch64__) && defined(__APPLE__)
+bool has(const char* name) {
+  int value = 0;
+  size_t bytes = sizeof value;
+  return sysctlbyname(name, &value, &bytes, nullptr, 0) == 0 && value != 0;
+}
+CpuFeatures detect() {
+  CpuFeatures f;
+  f.dotprod = has("hw.optional.arm.FEAT_DotProd");
+  f.i8mm = has("hw.optional.arm.FEAT_I8MM");
+  return f;
+}
+#elif defined(__aarch64__)
+CpuFeatures detect() {
+  CpuFeatures f;
+  f.dotprod = getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+  f.i8mm = getauxval(AT_HWCAP2) & HWCAP2_I8MM;
   return f;
 }
 #else

@@ -1,4 +1,5 @@
-// What this processor offers and the operating system keeps across context switches (CPUID and XGETBV).
+// What this processor offers and the operating system keeps across context switches: CPUID and XGETBV on x86-64, what
+// the system says on Arm.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@ struct CpuFeatures {
   // All of these need the operating system to save the 512-bit registers.
   bool avx512f = false, avx512bw = false, avx512vl = false, avx512dq = false, avx512vnni = false, avx512vbmi = false,
        avx512bf16 = false;
+  bool dotprod = false, i8mm = false;  // Arm
 };
 
 // Asked once, then cached.

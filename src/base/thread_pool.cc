@@ -26,6 +26,8 @@ constexpr uint32_t kSpins = 1500, kYields = 400;
 inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" : : : "memory");  // YIELD is over at once
 #else
   std::this_thread::yield();
 #endif

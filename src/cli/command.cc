@@ -45,7 +45,8 @@ void ModelOptions::add(CLI::App& app, bool computes) {
   app.add_option("-m,--model", model, "model: a GGUF file, or the name of one in the models folder");
   app.add_option("--device", device, "cpu, reference (slow and plain), null (computes nothing)");
   app.add_option("--isa", isa,
-                 "CPU instruction set: baseline, avx2, avxvnni, avx512 (default: the best of this machine)");
+                 "CPU instruction set: baseline, avx2, avxvnni, avx512; on Arm baseline, neon, i8mm (default: the best "
+                 "of this machine)");
   app.add_option("-t,--threads", threads, "threads (default: what affinity and cgroup leave)")
       ->check(CLI::Range(1u, 1024u));
   app.add_option("-c,--ctx", ctx, "context: positions of a sequence (default: the model's, at most 8192)")

@@ -134,7 +134,7 @@ TEST_P(CpuKvTypes, CopiedBlocksGoOn) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, CpuKvTypes, testing::Values("baseline", "avx2", "avxvnni", "avx512"),
+INSTANTIATE_TEST_SUITE_P(Isas, CpuKvTypes, testing::Values("baseline", "avx2", "avxvnni", "avx512", "neon", "i8mm"),
                          [](const auto& info) { return info.param; });
 
 TEST(KvTypes, BytesAndNames) {

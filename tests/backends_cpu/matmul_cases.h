@@ -34,7 +34,7 @@ inline std::vector<Format> all_formats() {
 
 inline std::vector<Isa> supported_isas() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avxvnni, Isa::avx512})
+  for (const Isa isa : kIsas)
     if (isa_supported(isa)) isas.push_back(isa);
   return isas;
 }

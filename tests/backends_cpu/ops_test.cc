@@ -41,7 +41,7 @@ std::string name_of(const testing::TestParamInfo<Parameters>& info) {
 }
 
 constexpr auto kNative = ActivationMode::native, kF32 = ActivationMode::f32;
-const auto kIsas = testing::Values("baseline", "avx2", "avxvnni", "avx512");
+const auto kIsas = testing::Values("baseline", "avx2", "avxvnni", "avx512", "neon", "i8mm");
 INSTANTIATE_TEST_SUITE_P(OneThread, CpuOps,
                          testing::Combine(kIsas, testing::Values(kNative, kF32),
                                           testing::Values(KvType::f16, KvType::f32), testing::Values(1u)),

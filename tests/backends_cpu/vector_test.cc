@@ -119,8 +119,8 @@ TEST(Vector, Elementwise) {
         for (uint32_t i = 0; i < n; ++i)
           ASSERT_LE(error(y[i], op.reference(a[i], b[i]), kLeast), op.tolerance(a[i], b[i]))
               << what << ": " << a[i] << ", " << b[i] << " gave " << y[i] << " for " << op.reference(a[i], b[i]);
-        if (isa != Isa::baseline && fused.empty()) fused.assign(y.data(), y.data() + n);
-        if (isa != Isa::baseline) expect_same(y.data(), fused.data(), n, what);
+        if (has_fma(isa) && fused.empty()) fused.assign(y.data(), y.data() + n);
+        if (has_fma(isa)) expect_same(y.data(), fused.data(), n, what);
         op.run(kernels, x.data(), u.data(), x.data(), n);  // in place
         expect_same(x.data(), y.data(), n, what + " in place");
         std::copy(a.begin(), a.end(), x.data());
@@ -204,8 +204,8 @@ TEST(Vector, RmsNorm) {
             for (uint32_t i = 0; i < n; ++i) ASSERT_EQ(s[i], a[i] + b[i]);
             std::vector<float> all(y.data(), y.data() + n);
             all.insert(all.end(), ys.data(), ys.data() + n);
-            if (isa != Isa::baseline && fused.empty()) fused = all;
-            if (isa != Isa::baseline) expect_same(all.data(), fused.data(), all.size(), what);
+            if (has_fma(isa) && fused.empty()) fused = all;
+            if (has_fma(isa)) expect_same(all.data(), fused.data(), all.size(), what);
             kernels.add_rms_norm(x.data(), b.data(), weight, x.data(), s.data(), n, group, 1e-6f);  // s in place of a
             expect_same(s.data(), ys.data(), n, what + " in place");
             for (uint32_t i = 0; i < n; ++i) ASSERT_EQ(x[i], a[i] + b[i]);
@@ -266,8 +266,8 @@ TEST(Vector, Rope) {
         std::copy(table.begin(), table.end(), t.data());
         vector_kernels(isa).rope(x.data(), t.data(), y.data(), s.n_head, s.d_head, s.n_rot, interleaved);
         for (uint32_t i = 0; i < n; ++i) ASSERT_NEAR(y[i], want[i], 1e-6) << what;
-        if (isa != Isa::baseline && fused.empty()) fused.assign(y.data(), y.data() + n);
-        if (isa != Isa::baseline) expect_same(y.data(), fused.data(), n, what);
+        if (has_fma(isa) && fused.empty()) fused.assign(y.data(), y.data() + n);
+        if (has_fma(isa)) expect_same(y.data(), fused.data(), n, what);
         vector_kernels(isa).rope(x.data(), t.data(), x.data(), s.n_head, s.d_head, s.n_rot, interleaved);
         expect_same(x.data(), y.data(), n, what + " in place");
       }

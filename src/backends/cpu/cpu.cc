@@ -19,7 +19,9 @@ using namespace cpu;
 Result<Isa> choose_isa(std::string_view name) {
   if (name.empty()) return best_isa();
   const auto isa = isa_named(name);
-  if (!isa) return fail(Code::invalid, "--isa {}: wanted baseline, avx2, avxvnni or avx512", name);
+  if (!isa)
+    return fail(Code::invalid, "--isa {}: wanted baseline, avx2, avxvnni or avx512; on Arm baseline, neon or i8mm",
+                name);
   if (!isa_supported(*isa))
     return fail(Code::unsupported, "--isa {}: this machine does not run it; its best is {}", name,
                 isa_name(best_isa()));
@@ -225,7 +227,7 @@ class CpuBackend final : public Backend {
 
   // Every instruction set with fused multiply-add gives the same bits (docs/decisions/0005).
   std::string kv_format() const override {
-    return fmt::format("cpu {} {} {} {}", isa_ == Isa::baseline ? "baseline" : "fma",
+    return fmt::format("cpu {} {} {} {}", has_fma(isa_) ? "fma" : "baseline",
                        options_.activations == ActivationMode::native ? "native" : "f32", name_of(options_.kv_k),
                        name_of(options_.kv_v));
   }

@@ -8,8 +8,9 @@
 namespace argent::cpu {
 namespace {
 
-constexpr std::pair<const char*, Isa> kNames[] = {
-    {"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avxvnni", Isa::avxvnni}, {"avx512", Isa::avx512}};
+constexpr std::pair<const char*, Isa> kNames[] = {{"baseline", Isa::baseline}, {"avx2", Isa::avx2},
+                                                  {"avxvnni", Isa::avxvnni},   {"avx512", Isa::avx512},
+                                                  {"neon", Isa::neon},         {"i8mm", Isa::i8mm}};
 
 }  // namespace
 
@@ -33,12 +34,16 @@ bool isa_supported(Isa isa) {
       return avx2 && f.avx_vnni;
     case Isa::avx512:
       return avx2 && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq && f.avx512vnni && f.avx512vbmi;
+    case Isa::neon:
+      return f.dotprod;
+    case Isa::i8mm:
+      return f.dotprod && f.i8mm;
   }
   return false;
 }
 
 Isa best_isa() {
-  for (const Isa isa : {Isa::avx512, Isa::avxvnni, Isa::avx2})
+  for (const Isa isa : {Isa::avx512, Isa::avxvnni, Isa::avx2, Isa::i8mm, Isa::neon})
     if (isa_supported(isa)) return isa;
   return Isa::baseline;
 }

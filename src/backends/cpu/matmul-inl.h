@@ -14,7 +14,7 @@
 //     another, both from 0: sum = fma(w, x, sum) for the pair's second column, then for its first; out = first chain +
 //     second. Subnormal operands count as zero and subnormal results become it: vdpbf16ps does so.
 //
-// The baseline rounds the product of every fma as well.
+// The baseline of x86-64 rounds the product of every fma as well.
 #pragma once
 
 #include "backends/cpu/matmul_bf16-inl.h"
@@ -48,8 +48,7 @@ struct Q8Products {
 #pragma GCC unroll 2
         for (int s = 0; s < S; ++s) W(panel, lane + s * kLanes).codes(j, codes[s]);
         constexpr int kVectors = W::kHalves ? 4 : 8;
-        constexpr int B = T < kDotTokens ? T : kDotTokens;
-        static_assert(T % B == 0);
+        constexpr int B = dot_tokens<T>();
 #pragma GCC unroll 16
         for (int first = 0; first < T; first += B) {
           const QuantGroup* a = acts + first;

@@ -5,6 +5,19 @@ namespace argent::cpu {
 namespace baseline {
 extern const MatmulKernels kMatmulKernels;
 }
+#if defined(__aarch64__)
+namespace neon {
+extern const MatmulKernels kMatmulKernels;
+}
+namespace i8mm {
+extern const MatmulKernels kMatmulKernels;
+}
+
+const MatmulKernels& matmul_kernels(Isa isa, const CpuFeatures&) {
+  if (isa == Isa::i8mm) return i8mm::kMatmulKernels;
+  return isa == Isa::neon ? neon::kMatmulKernels : baseline::kMatmulKernels;
+}
+#else
 namespace avx2 {
 extern const MatmulKernels kMatmulKernels;
 }
@@ -35,10 +48,10 @@ const MatmulKernels& matmul_kernels(Isa isa, const CpuFeatures& features) {
       return avxvnni::kMatmulKernels;
     case Isa::avx2:
       return avx2::kMatmulKernels;
-    case Isa::baseline:
-      break;
+    default:
+      return baseline::kMatmulKernels;
   }
-  return baseline::kMatmulKernels;
 }
+#endif
 
 }  // namespace argent::cpu

@@ -8,15 +8,15 @@
 namespace argent::cpu::ARGENT_ISA {
 namespace {
 
-// MXCSR with denormals-are-zero and flush-to-zero while it lives. vdpbf16ps does so anyway.
+// Subnormal operands and results are zero while it lives. vdpbf16ps does so anyway.
 class FlushSubnormals {
  public:
-  KERNEL_FN FlushSubnormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040); }
-  KERNEL_FN ~FlushSubnormals() { _mm_setcsr(saved_); }
+  KERNEL_FN FlushSubnormals() : saved_(float_control()) { set_float_control(saved_ | kFlushSubnormals); }
+  KERNEL_FN ~FlushSubnormals() { set_float_control(saved_); }
   FlushSubnormals(const FlushSubnormals&) = delete;
 
  private:
-  unsigned saved_;
+  FloatControl saved_;
 };
 
 SIMD_FN F32 dot_pairs(F32 sum, I32 w, I32 x) {

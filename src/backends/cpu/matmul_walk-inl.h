@@ -28,9 +28,8 @@ SIMD_FN void prefetch(const uint8_t* p, int bytes) {
   for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + kPrefetch + i, 0, 3);
 }
 
-// Of floats: both slices of 8 rows for one token, where memory is the limit, so that a line is read once.
 template <int T>
-constexpr int kFloatSlices = T == 1 && kSlices == 2 ? 2 : 1;
+constexpr int kFloatSlices = float_slices(T);
 
 // One panel or two times T tokens: rows of `out` from the first panel's first, n_rows (1 to 16 each) of them.
 template <class K, Format F, int T, int P>

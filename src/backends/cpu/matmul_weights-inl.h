@@ -19,7 +19,7 @@ SIMD_FN void read_nibbles(const uint8_t* p, I32 (&c)[8]) {
   for (int i = 0; i < 4; ++i) {
     const I32 x = load_i32(p + 64 * i);
     c[i] = and_i32(x, mask);
-    c[4 + i] = and_i32(shift(x, -4), mask);
+    c[4 + i] = high_nibbles(x);
   }
 }
 

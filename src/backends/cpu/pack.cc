@@ -5,12 +5,14 @@ namespace argent::cpu {
 namespace baseline {
 extern const PackKernels kPackKernels;
 }
+#if defined(__x86_64__)
 namespace avx2 {
 extern const PackKernels kPackKernels;
 }
 namespace avx512 {
 extern const PackKernels kPackKernels;
 }
+#endif
 
 namespace {
 
@@ -39,15 +41,16 @@ uint64_t panel_bytes(Format format, uint32_t n_cols) {
 
 const PackKernels& pack_kernels(Isa isa) {
   switch (isa) {
+#if defined(__x86_64__)
     case Isa::avx512:
       return avx512::kPackKernels;
     case Isa::avxvnni:  // no dot products of int8 here
     case Isa::avx2:
       return avx2::kPackKernels;
-    case Isa::baseline:
-      break;
+#endif
+    default:  // on Arm of every ISA: no dot products of int8 here
+      return baseline::kPackKernels;
   }
-  return baseline::kPackKernels;
 }
 
 }  // namespace argent::cpu

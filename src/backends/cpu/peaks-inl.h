@@ -5,7 +5,7 @@
 namespace argent::cpu::ARGENT_ISA {
 namespace {
 
-constexpr int kSums = kLanes == 16 ? 16 : 8;  // enough to hide the latency of an FMA, and to stay in registers
+constexpr int kSums = kVectorRegisters / 2;  // enough to hide the latency of an FMA, and to stay in registers
 
 // dot() of 4-bit quants as the matrix kernels call it: weights in registers, activations broadcast from L1.
 KERNEL_UNSANITIZED int32_t int8_dot() {
@@ -33,7 +33,7 @@ KERNEL_UNSANITIZED int32_t int8_dot() {
 #pragma GCC unroll 2
     for (int s = 0; s < S; ++s)
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) asm volatile("" : "+x"(w[s][i]));
+      for (int i = 0; i < 8; ++i) asm volatile("" : "+" VECTOR_REGISTER(w[s][i]));
   }
   I32 sum = set_i32(0);
   for (int s = 0; s < S; ++s)
@@ -50,7 +50,7 @@ KERNEL_UNSANITIZED int32_t f32_fma() {
     for (int k = 0; k < 4; ++k)
 #pragma GCC unroll 16
       for (int i = 0; i < kSums; ++i) sums[i] = fma(a, a, sums[i]);
-    asm volatile("" : "+x"(a));
+    asm volatile("" : "+" VECTOR_REGISTER(a));
   }
   for (int i = 1; i < kSums; ++i) sums[0] = add(sums[0], sums[i]);
   return reduce_add(round_i32(sums[0]));

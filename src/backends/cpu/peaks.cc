@@ -12,6 +12,14 @@ namespace argent::cpu {
 namespace baseline {
 extern const PeakKernels kPeakKernels;
 }
+#if defined(__aarch64__)
+namespace neon {
+extern const PeakKernels kPeakKernels;
+}
+namespace i8mm {
+extern const PeakKernels kPeakKernels;
+}
+#else
 namespace avx2 {
 extern const PeakKernels kPeakKernels;
 }
@@ -21,6 +29,7 @@ extern const PeakKernels kPeakKernels;
 namespace avx512 {
 extern const PeakKernels kPeakKernels;
 }
+#endif
 
 namespace {
 
@@ -90,16 +99,22 @@ double loop_rate(ThreadPool& pool, int32_t (*loop)()) {
 
 const PeakKernels& peak_kernels(Isa isa) {
   switch (isa) {
+#if defined(__aarch64__)
+    case Isa::i8mm:
+      return i8mm::kPeakKernels;
+    case Isa::neon:
+      return neon::kPeakKernels;
+#else
     case Isa::avx512:
       return avx512::kPeakKernels;
     case Isa::avxvnni:
       return avxvnni::kPeakKernels;
     case Isa::avx2:
       return avx2::kPeakKernels;
-    case Isa::baseline:
-      break;
+#endif
+    default:
+      return baseline::kPeakKernels;
   }
-  return baseline::kPeakKernels;
 }
 
 DevicePeaks measure_peaks(ThreadPool& pool, Isa isa) {

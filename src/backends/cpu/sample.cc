@@ -8,24 +8,27 @@ namespace argent::cpu {
 namespace baseline {
 extern const SampleKernels kSampleKernels;
 }
+#if defined(__x86_64__)
 namespace avx2 {
 extern const SampleKernels kSampleKernels;
 }
 namespace avx512 {
 extern const SampleKernels kSampleKernels;
 }
+#endif
 
 const SampleKernels& sample_kernels(Isa isa) {
   switch (isa) {
+#if defined(__x86_64__)
     case Isa::avx512:
       return avx512::kSampleKernels;
     case Isa::avxvnni:
     case Isa::avx2:
       return avx2::kSampleKernels;
-    case Isa::baseline:
-      break;
+#endif
+    default:
+      return baseline::kSampleKernels;
   }
-  return baseline::kSampleKernels;
 }
 
 namespace {

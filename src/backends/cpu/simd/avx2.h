@@ -4,12 +4,14 @@
 namespace argent::cpu::ARGENT_ISA {
 namespace {
 
-inline constexpr int kLanes = 8;
+inline constexpr int kLanes = 8, kVectorRegisters = 16;
 // 16 registers: 8 integer sums, the vector of quants of both slices, an activation, temporaries; sums of floats stay in
 // memory. An activation's broadcast serves both slices: with one slice, loads are the limit.
 inline constexpr int kSlicesQ8 = 2, kDotTokens = 4, kMaxTokensQ8 = 4;
 inline constexpr bool kPanelPairs = false;
 inline constexpr int kMaxTokensF32 = 4;
+// Both slices for one token, where memory is the limit, so that a line is read once.
+SIMD_FN constexpr int float_slices(int tokens) { return tokens == 1 ? 2 : 1; }
 using F32 = __m256;
 using I32 = __m256i;
 typedef uint32_t U32Lanes __attribute__((vector_size(32)));

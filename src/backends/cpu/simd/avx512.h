@@ -4,12 +4,13 @@
 namespace argent::cpu::avx512 {
 namespace {
 
-inline constexpr int kLanes = 16;
+inline constexpr int kLanes = 16, kVectorRegisters = 32;
 // 16 sums, 8 vectors of quants, scale, min, three temporaries: 29 of 32 registers.
 inline constexpr int kSlicesQ8 = 1, kDotTokens = 1, kMaxTokensQ8 = 16;
 // Of two panels 24 sums of 6 tokens, two vectors of quants, scales, two temporaries: 30.
 inline constexpr bool kPanelPairs = true;
 inline constexpr int kMaxTokensF32 = 8;  // 16 sums, two a token
+SIMD_FN constexpr int float_slices(int) { return 1; }
 using F32 = __m512;
 using I32 = __m512i;
 typedef uint32_t U32Lanes __attribute__((vector_size(64)));

@@ -4,10 +4,11 @@
 namespace argent::cpu::baseline {
 namespace {
 
-inline constexpr int kLanes = 4;
+inline constexpr int kLanes = 4, kVectorRegisters = 16;
 inline constexpr int kSlicesQ8 = 1, kDotTokens = 1, kMaxTokensQ8 = 4;
 inline constexpr bool kPanelPairs = false;
 inline constexpr int kMaxTokensF32 = 4;
+SIMD_FN constexpr int float_slices(int) { return 1; }
 using F32 = __m128;
 using I32 = __m128i;
 typedef uint32_t U32Lanes __attribute__((vector_size(16)));

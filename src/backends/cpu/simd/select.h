@@ -13,7 +13,9 @@
 
 #include "backends/cpu/simd/vector_ext.h"
 
-#if defined(__AVX512VNNI__)
+#if defined(__aarch64__)
+#include "backends/cpu/simd/select_neon.h"
+#elif defined(__AVX512VNNI__)
 #include "backends/cpu/simd/select_avx512.h"
 #elif defined(__AVX2__)
 #include "backends/cpu/simd/select_avx2.h"

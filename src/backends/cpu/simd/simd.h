@@ -9,8 +9,12 @@
 //       (u - kZero) * q over the quants u (at most kMax) of vectors [first, first + kVectors) of w[s] and their
 //       activations acts[t].q; kVectors is 8, or 4 with first 0 or 4; kZero is 0 or a power of 2
 //   kSlicesQ8, kDotTokens   slices (kLanes rows each) and tokens that dot takes at once, at most
-//   fma(a, b, c)   a * b + c, rounded once but in the baseline
-//   load_half, load_bf16, load_u8, load_i8   kLanes numbers from memory; or_and(a, b, mask) = a | (b & mask)
+//   high_nibbles(a)   of every byte
+//   float_slices(T)   slices that products of floats with T tokens take at once
+//   kVectorRegisters  of the processor
+//   fma(a, b, c)   a * b + c, rounded once but in the baseline of x86-64
+//   load_half, load_bf16, load_u8, load_i8   kLanes numbers from memory
+//   or_and(a, b, mask)   a | (b & mask), where a has no bit of the mask that b lacks
 //   transpose_words(rows, stride, w)   words 0 to 3 of kLanes rows that begin `stride` bytes apart: w[i] has word i of
 //       each
 //   store_f32(p, v, n)   the first min(n, kLanes) lanes, nothing behind them
@@ -21,7 +25,6 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
-#include <immintrin.h>
 
 #include <cstdint>
 
@@ -46,7 +49,22 @@ SIMD_FN constexpr int log2_of(int power) { return 31 - __builtin_clz(unsigned(po
 
 }  // namespace argent::cpu
 
-#if defined(__AVX512VNNI__)
+#if defined(__aarch64__)
+#include "backends/cpu/simd/arm.h"
+#else
+#include "backends/cpu/simd/x86.h"
+#endif
+
+#if defined(ARGENT_I8MM)
+#define ARGENT_ISA i8mm
+#include "backends/cpu/simd/neon.h"
+#elif defined(ARGENT_DOTPROD)
+#define ARGENT_ISA neon
+#include "backends/cpu/simd/neon.h"
+#elif defined(__aarch64__)
+#define ARGENT_ISA baseline
+#include "backends/cpu/simd/neon.h"
+#elif defined(__AVX512VNNI__)
 #define ARGENT_ISA avx512
 #include "backends/cpu/simd/avx512.h"
 #elif defined(__AVXVNNI__)
@@ -71,6 +89,10 @@ SIMD_FN I32 shift(I32 a, int left) {
   return left >= 0 ? I32(u << left) : I32(u >> -left);
 }
 
+#if !defined(__aarch64__)
+SIMD_FN I32 high_nibbles(I32 a) { return and_i32(shift(a, -4), set_i32(0x0f0f0f0f)); }
+#endif
+
 // dot() of eight vectors that lie as they are in two panels, p and p + panel_bytes: sum[panel][token] for T tokens.
 // Where a vector is a panel's 16 rows (kPanelPairs).
 template <int kZero, int T>
@@ -83,10 +105,24 @@ SIMD_FN I32 zero_point_sum(const QuantGroup& a, int first) {
   return shift(set_i32(uint32_t(kVectors == 8 ? a.neg_sum : a.neg_half_sum[first / 4])), log2_of(kZero ? kZero : 1));
 }
 
+// Of T tokens, how many dot() takes at once: a divisor.
+template <int T>
+SIMD_FN constexpr int dot_tokens() {
+  int n = T < kDotTokens ? T : kDotTokens;
+  while (T % n) --n;
+  return n;
+}
+
 }  // namespace
 }  // namespace argent::cpu::ARGENT_ISA
 
-#if defined(__AVX512VNNI__)
+#if defined(ARGENT_I8MM)
+#include "backends/cpu/simd/dot_i8mm.h"
+#elif defined(ARGENT_DOTPROD)
+#include "backends/cpu/simd/dot_neon.h"
+#elif defined(__aarch64__)
+#include "backends/cpu/simd/dot_arm.h"
+#elif defined(__AVX512VNNI__)
 #include "backends/cpu/simd/dot_avx512.h"
 #elif defined(__AVXVNNI__)
 #include "backends/cpu/simd/dot_avxvnni.h"

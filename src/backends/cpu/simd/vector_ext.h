@@ -25,25 +25,18 @@ namespace {
 
 constexpr int kWide = 16 / kLanes;  // vectors that hold 16 lanes
 
-SIMD_FN float fold_sum_quad(__m128 a) {
-  a = _mm_add_ps(a, _mm_movehl_ps(a, a));
-  return _mm_cvtss_f32(_mm_add_ss(a, _mm_shuffle_ps(a, a, 1)));
-}
-SIMD_FN float fold_max_quad(__m128 a) {
-  a = _mm_max_ps(a, _mm_movehl_ps(a, a));
-  return _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps(a, a, 1)));
-}
 // Rounded to nearest even, NaN quieted.
 SIMD_FN uint16_t bf16_bits(float x) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   return uint16_t((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 64 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-SIMD_FN float root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
 }  // namespace
 }  // namespace argent::cpu::ARGENT_ISA
 
-#if defined(__AVX512VNNI__)
+#if defined(__aarch64__)
+#include "backends/cpu/simd/vector_ext_neon.h"
+#elif defined(__AVX512VNNI__)
 #include "backends/cpu/simd/vector_ext_avx512.h"
 #elif defined(__AVX2__)
 #include "backends/cpu/simd/vector_ext_avx2.h"

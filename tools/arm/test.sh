@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Cross-compiles the CPU kernels (--long: and the rooms below them) and their tests for aarch64 and runs them under
+# qemu-user: on a processor with the dot-product extension, one with the matrix extension too, and one with neither.
+#   tools/arm/test.sh [--long]     --long: all tests of these rooms, ten minutes
+# Needs g++-aarch64-linux-gnu, qemu-user, googletest, libfmt-dev and nlohmann-json3-dev; without the first two it says so
+# and succeeds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+for program in aarch64-linux-gnu-g++ qemu-aarch64; do
+  command -v "$program" >/dev/null || { echo "skipped: no $program (packages g++-aarch64-linux-gnu, qemu-user)"; exit 0; }
+done
+
+build=build-arm
+long=0
+[ "${1:-}" != --long ] || long=1
+tests=test_arm_kernels
+[ $long = 0 ] || tests="test_base test_quant test_sample test_backends_cpu"
+cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DARGENT_TESTS=ON \
+  -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/aarch64-linux.cmake" \
+  -DCMAKE_PROJECT_TOP_LEVEL_INCLUDES="$PWD/tools/arm/build.cmake" >/dev/null
+# shellcheck disable=SC2086
+ninja -C $build $tests
+
+# on CPU ISA TEST FILTER: ISA is what the best of this processor has to be, so that nothing is skipped unseen. What lies
+# in the wrong file is an illegal instruction on the lesser processors.
+on() {
+  echo "== $3 on $1, $2"
+  ARGENT_TEST_BEST_ISA=$2 qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu "$1" "$build/$3" --gtest_brief=1 --gtest_filter="$4"
+}
+
+if [ $long = 0 ]; then
+  # The two longest attention tests take minutes here; timing says nothing under an emulator.
+  on max i8mm test_arm_kernels '-Attention.GroupsAndWidths:Attention.PositionsAndWindows*:Peaks.AreThoseOfAMachine' &
+  quick='Isas*:SameBits*:Peaks.LoopsCompute:Prepare*:Multiply*:Vector*:Attention.Softcap:*ExtremeQuants*'
+  on neoverse-n1 neon test_arm_kernels "$quick"
+  on cortex-a72 baseline test_arm_kernels "$quick"
+  wait $!
+else
+  for test in test_base test_quant test_sample; do on max i8mm $test '*'; done
+  on neoverse-n1 neon test_backends_cpu '-Peaks.AreThoseOfAMachine'
+  on cortex-a72 baseline test_backends_cpu '-Peaks.AreThoseOfAMachine:Attention*:Sample*:*CpuOps*:*KvTypes*'
+  on max i8mm test_backends_cpu '-Peaks.AreThoseOfAMachine'
+fi
