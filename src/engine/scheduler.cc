@@ -36,8 +36,14 @@ std::vector<Pick> pick_step(std::span<const Want> wants, const Budget& budget) {
   return picks;
 }
 
+// What a measurement adds to what was expected. Some percent of all steps are held up by something else, for several
+// times their length; bounded like this they move what is expected by no more than others do.
+static double correction(double took, double expected) {
+  constexpr double kNew = 0.2, kMost = 0.15;
+  return kNew * std::clamp(took - expected, -kMost * expected, kMost * expected);
+}
+
 void ChunkPolicy::observe(uint32_t n_decodes, uint32_t n_prompt, uint64_t prompt_keys, double seconds) {
-  constexpr double kNew = 0.2;
   if (n_prompt) keys_a_row_ = double(prompt_keys) / n_prompt / kKeys;
   if (n_decodes == 0) return;
   const double decodes = decode_base_ + n_decodes * decode_row_;
@@ -46,18 +52,18 @@ void ChunkPolicy::observe(uint32_t n_decodes, uint32_t n_prompt, uint64_t prompt
     if (decode_base_ == 0) {
       decode_base_ = seconds;
     } else if (n_decodes > 1) {
-      const double error = seconds - decodes;
-      decode_base_ = std::max(0.25 * seconds, decode_base_ + kNew * 0.5 * error);
-      decode_row_ = std::max(0.0, decode_row_ + kNew * 0.5 * error / n_decodes);
+      const double error = 0.5 * correction(seconds, decodes);
+      decode_base_ = std::max(0.25 * decodes, decode_base_ + error);
+      decode_row_ = std::max(0.0, decode_row_ + error / n_decodes);
     } else {
-      decode_base_ += kNew * (std::max(0.25 * seconds, seconds - decode_row_) - decode_base_);
+      decode_base_ = std::max(0.25 * decodes, decode_base_ + correction(seconds, decodes));
     }
   } else if (decode_base_ > 0) {
-    // Normalized least mean squares over (rows, keys). A step that something else held up counts as twice the expected.
+    // Normalized least mean squares over (rows, keys).
     const double rows = n_prompt, keys = keys_a_row_ * rows, norm = rows * rows + keys * keys;
     const double took = std::max(seconds - decodes, 0.02 * seconds);
     const double expected = rows * prompt_row_ + keys * prompt_key_;
-    const double error = expected > 0 ? kNew * std::min(took - expected, expected) : took;
+    const double error = expected > 0 ? correction(decodes + took, decodes + expected) : took;
     prompt_row_ = std::max(0.0, prompt_row_ + error * rows / norm);
     prompt_key_ = std::max(0.0, prompt_key_ + error * keys / norm);
   }

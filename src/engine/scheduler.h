@@ -46,7 +46,7 @@ std::vector<Pick> pick_step(std::span<const Want> wants, const Budget& budget);
 // chunks. A row costs more the more keys it sees: a prompt's chunks become smaller towards its end.
 class ChunkPolicy {
  public:
-  static constexpr double kSlowdown = 2.4;
+  static constexpr double kSlowdown = 2.2;
   static constexpr uint32_t kLeast = 2;
   static constexpr double kKeys = 1024;  // keys are counted in these
 

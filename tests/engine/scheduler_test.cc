@@ -98,5 +98,30 @@ TEST(PickStep, ALongPromptTakesWhatDecodesLeave) {
   EXPECT_EQ(picks[2].n_outputs, 0u);
 }
 
+// A machine on which one step of twenty is held up for longer than it takes: neither before the prompt nor beside it
+// does that make steps longer than they should be.
+TEST(ChunkPolicy, StepsAreAsLongAsTheyMayBe) {
+  Rng rng(5);
+  const double base = 4e-3, row = 0.4e-3, read = 0.7e-3, key = 0.35e-3;  // the last two for 1,024 keys
+  for (const uint32_t n_decodes : {1u, 6u}) {
+    ChunkPolicy policy;
+    const double alone = base + n_decodes * 0.2e-3;
+    const auto held_up = [&] { return rng.next() % 20 ? 0.0 : 2 * base; };
+    for (int i = 0; i < 300; ++i) policy.observe(n_decodes, 0, 0, alone + held_up());
+    std::vector<double> steps;
+    for (uint32_t past = 0, n = 0; past < 4096; past += n) {
+      n = std::min(policy.rows(n_decodes, 512), 4096 - past);
+      const uint64_t keys = uint64_t(n) * past + uint64_t(n) * (n + 1) / 2;
+      const double took = alone + n * row + past / 1024.0 * read + double(keys) / 1024 * key;
+      policy.observe(n_decodes, n, keys, took + held_up());
+      if (past > 256) steps.push_back(took / alone);
+    }
+    std::sort(steps.begin(), steps.end());
+    EXPECT_NEAR(steps[steps.size() / 2], ChunkPolicy::kSlowdown, 0.15) << n_decodes;
+    // Half a row of the last ones is 0.2, what is learned from steps that were held up as much.
+    EXPECT_LT(steps[steps.size() * 95 / 100], ChunkPolicy::kSlowdown + 0.4) << n_decodes;
+  }
+}
+
 }  // namespace
 }  // namespace argent
