@@ -22,7 +22,7 @@ foreach(kernel ${metal_kernels})
   add_custom_command(OUTPUT ${generated}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/metal
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/metal/gen.py host ${kernel} ${generated}
-    DEPENDS ${kernel} ${CMAKE_SOURCE_DIR}/tools/metal/gen.py)
+    DEPENDS ${kernel} ${CMAKE_SOURCE_DIR}/tools/metal/gen.py ${CMAKE_SOURCE_DIR}/src/quant/formats.def)
   list(APPEND metal_generated ${generated})
 endforeach()
 # dwarf-4: with 5, addr2line takes the generated file for the kernel's.

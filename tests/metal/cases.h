@@ -22,11 +22,12 @@ struct Case {
 };
 
 std::vector<Case> matmul_cases();
+std::vector<Case> rows_cases();
 std::vector<Case> norm_cases();
 std::vector<Case> attention_cases();
 inline std::vector<Case> all_cases() {
   std::vector<Case> all;
-  for (auto part : {matmul_cases, norm_cases, attention_cases}) {
+  for (auto part : {matmul_cases, rows_cases, norm_cases, attention_cases}) {
     for (Case& c : part()) all.push_back(std::move(c));
   }
   return all;

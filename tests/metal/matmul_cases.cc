@@ -1,9 +1,9 @@
-// Products of quantised matrices: one token, a few, many.
+// Products of matrices of every format: one token, a few, many.
 #include <fmt/format.h>
 
 #include "backends/metal/kernels/args.h"
-#include "base/half.h"
 #include "metal/cases.h"
+#include "metal/weights.h"
 #include "quant/formats.h"
 
 namespace argent::metal {
@@ -14,21 +14,6 @@ struct Shape {
   uint32_t rows, cols, tokens;
   uint32_t x_gap = 0, y_gap = 0;  // between a row and the next; x's a multiple of 4
 };
-
-// Random blocks with scales of a sensible size.
-std::vector<uint8_t> random_rows(Format format, uint64_t rows, uint64_t cols, Numbers& numbers) {
-  const FormatInfo& f = info(format);
-  std::vector<uint8_t> bytes(rows * row_bytes(format, cols));
-  for (uint8_t& b : bytes) b = uint8_t(numbers.bits());
-  const size_t scales = format == Format::q4_k ? 2 : 1;
-  for (size_t block = 0; block < bytes.size(); block += f.bytes) {
-    for (size_t s = 0; s < scales; s++) {
-      const uint16_t half = float_to_half(0.02f + 0.01f * numbers.next());
-      std::memcpy(&bytes[block + 2 * s], &half, sizeof half);
-    }
-  }
-  return bytes;
-}
 
 std::string run(Device& device, const std::string& kernel, Format format, const Shape& shape, Size grid, Size threads,
                 std::vector<uint32_t> threadgroup_bytes, double tolerance) {
@@ -73,48 +58,30 @@ std::vector<Case> matmul_cases() {
   std::vector<Case> cases;
   // Sums of floats in 32 lanes: half a unit in the last place for each of the additions of a lane and of the lanes.
   constexpr double kFloatSums = 1e-6;
-  struct Kind {
-    Format format;
-    std::string name;
-    uint32_t rows_of_simdgroup;
-    std::vector<Shape> shapes, shapes_of_tokens, shapes_of_tiles;
-  };
   // Weights and activations are rounded to halves: half a unit in the last of 11 bits each.
   constexpr double kHalves = 2 * 0x1p-11;
-  const std::vector<Kind> kinds = {
-      {Format::q4_0,
-       "q4_0",
-       4,
-       {{1, 32, 1}, {7, 96, 1}, {8, 544, 1}, {19, 1056, 2, 4, 3}},
-       {{1, 32, 2}, {5, 288, 3, 4, 1}, {9, 96, 8}},
-       {{64, 64, 32, 4, 0}, {65, 32, 33, 0, 3}, {3, 96, 5}, {128, 32, 31}}},
-      {Format::q4_k,
-       "q4_k",
-       2,
-       {{1, 256, 1}, {3, 768, 1}, {4, 1024, 1}, {9, 1280, 2, 4, 3}},
-       {{1, 256, 2}, {5, 512, 3, 4, 1}, {6, 768, 8}},
-       {{64, 256, 32}, {64, 256, 3}, {5, 512, 35, 4, 1}}},
-  };
-  for (const Kind& kind : kinds) {
-    const Format format = kind.format;
-    for (const Shape& s : kind.shapes) {
-      const std::string kernel = "mul_mv_" + kind.name;
-      const Size grid{groups(s.rows, 2 * kind.rows_of_simdgroup), s.tokens};
-      cases.push_back({kernel, fmt::format("{}_{}x{}_tokens_{}", kernel, s.rows, s.cols, s.tokens),
-                       [=](Device& device) { return run(device, kernel, format, s, grid, {64}, {}, kFloatSums); }});
-    }
-    for (const Shape& s : kind.shapes_of_tokens) {
-      const std::string kernel = "mul_mv_tokens_" + kind.name;
+  for (const FormatInfo& f : kFormats) {
+    if (!f.format) continue;
+    const Format format = *f.format;
+    const std::string name = name_of(format);
+    auto add = [&](const std::string& family, const Shape& s, Size grid, Size threads, std::vector<uint32_t> shared,
+                   double tolerance) {
+      const std::string kernel = family + name;
       cases.push_back(
           {kernel, fmt::format("{}_{}x{}_tokens_{}", kernel, s.rows, s.cols, s.tokens),
-           [=](Device& device) { return run(device, kernel, format, s, {groups(s.rows, 4)}, {64}, {}, kFloatSums); }});
-    }
-    for (const Shape& s : kind.shapes_of_tiles) {
-      const std::string kernel = "mul_mm_" + kind.name;
-      const Size grid{groups(s.rows, 64), groups(s.tokens, 32)};
-      cases.push_back({kernel, fmt::format("{}_{}x{}_tokens_{}", kernel, s.rows, s.cols, s.tokens),
-                       [=](Device& device) { return run(device, kernel, format, s, grid, {128}, {8192}, kHalves); }});
-    }
+           [=](Device& device) { return run(device, kernel, format, s, grid, threads, shared, tolerance); }});
+    };
+    // Rows are none or one more than a multiple of what a SIMD-group or tile has; columns one block, and numbers of
+    // blocks that leave lanes without work.
+    const uint32_t block = std::max(f.block, 8u), odd = f.block == 256 ? 3 : block == 32 ? 17 : 37;
+    const uint32_t rows_of_simdgroup = format == Format::q4_0 ? 4 : 2;
+    for (const Shape& s : {Shape{1, block, 1}, {7, odd * block, 1}, {4, 4 * block, 1}, {9, 5 * block, 9, 4, 3}})
+      add("mul_mv_", s, {groups(s.rows, 2 * rows_of_simdgroup), s.tokens}, {64}, {}, kFloatSums);
+    for (const Shape& s : {Shape{1, block, 2}, {5, odd * block, 3, 4, 1}, {6, 2 * block, 5}, {9, 3 * block, 8, 0, 2}})
+      add("mul_mv_tokens_", s, {groups(s.rows, 4)}, {64}, {}, kFloatSums);
+    const uint32_t step = std::max(f.block, 32u);
+    for (const Shape& s : {Shape{64, step, 32, 4, 0}, {65, step, 33, 0, 3}, {3, 2 * step, 9}, {64, step, 3}})
+      add("mul_mm_", s, {groups(s.rows, 64), groups(s.tokens, 32)}, {128}, {8192}, kHalves);
   }
   return cases;
 }

@@ -19,7 +19,10 @@ POSITIONS = {"threadgroup_position_in_grid", "thread_position_in_threadgroup", "
 INDICES = {"thread_index_in_threadgroup", "simdgroup_index_in_threadgroup", "thread_index_in_simdgroup", "simdgroups_per_threadgroup"}
 CONSTANT_TYPES = {"bool": "b", "int": "i", "uint": "u", "float": "f"}
 SPACES = ("device", "constant", "threadgroup", "thread")
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FORMATS = ROOT / "src/quant/formats.def"
 MAX_BUFFER, MAX_THREADGROUP = 30, 7
+CALLS = r"\b((?:threadgroup|simdgroup)_barrier|simd_\w+|simdgroup_(?:load|store|multiply\w*))\s*\("
 # Not a word that starts a declaration of a function.
 NO_TYPE = {"return", "else", "if", "for", "while", "switch", "case", "new", "delete", "do", "using", "typedef"}
 
@@ -91,10 +94,59 @@ def functions(text):
         yield m[2], m.start(2), m[1].split(), text[m.end():end - 1], text[body:closing(text, body)]
 
 
+def stamps(text):
+    """(start, end, [(call, kernel's text)]) of the lines that stamp out kernels: calls of a macro of this text that holds a kernel,
+    and the include of the table of formats, which is one call of FORMAT for each."""
+    macros = {}
+    for m in re.finditer(r"^#define (\w+)\(([^)\n]*)\)((?:[^\n]*\\\n)*[^\n]*)", text, re.M):
+        if re.search(r"\bkernel\s+void\b", m[3]):
+            macros[m[1]] = ([w.strip() for w in m[2].split(",")], m[3].replace("\\\n", " "))
+    for m in re.finditer(r'^(?:\w+\([^()\n]*\)|#include "quant/formats.def")[ \t]*$', text, re.M):
+        calls = re.findall(r"^FORMAT\([^)]*\)", FORMATS.read_text(), re.M) if m[0][0] == "#" else [m[0].strip()]
+        made = []
+        for call in calls:
+            name, values = call.split("(")[0], [v.strip() for v in call[call.index("(") + 1:-1].split(",")]
+            if name not in macros:
+                continue
+            words = dict(zip(macros[name][0], values))
+            body = re.sub(r"\w+", lambda w: words.get(w[0], w[0]), macros[name][1])
+            made.append((call, re.sub(r"\s*##\s*", "", body)))
+        if made:
+            yield m.start(), m.end(), made
+
+
+def stamped(text):
+    """The text with kernels in place of the lines that stamp them out; every line keeps its number."""
+    for start, end, made in reversed(list(stamps(text))):
+        text = text[:start] + " ".join(body for _, body in made) + text[end:]
+    return text
+
+
+def stamped_only(text, kernel):
+    """The text with no stamp but that of the kernel."""
+    for start, end, made in reversed(list(stamps(text))):
+        text = text[:start] + "".join(call for call, body in made if re.search(rf"\b{kernel}\b", body)) + text[end:]
+    return text
+
+
 class Reader:
     def __init__(self, text, path):
-        self.raw, self.path, self.errors = blank(text), path, []
-        self.text = re.sub(r"^[ \t]*#[^\n]*(?:\\\n[^\n]*)*", lambda m: re.sub(r"[^\n]", " ", m[0]), self.raw, flags=re.M)
+        self.raw, self.path, self.errors = blank(stamped(text)), path, []
+        self.text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m[0]), self.raw, flags=re.M)
+        self.stamps(text)
+
+    def stamps(self, text):
+        """Positions of all other text must stay, and nothing in a stamped kernel must need a line of its own or a mutant."""
+        made, rest = list(stamps(text)), blank(text)
+        for start, end, kernels in made:
+            line = text.count("\n", 0, start) + 1
+            own = next((m for _, body in kernels for m in [re.search(rf"\bif\b|\?|{CALLS}", body)] if m), None)
+            if own:
+                self.errors.append((line, f"{own[0]} in a kernel that a macro stamps out: it calls a helper and nothing else"))
+            rest = rest[:start] + " " * (end - start) + rest[end:]
+        after = re.search(r"^[ \t]*[^#\s]", rest[made[0][0]:], re.M) if made else None
+        if after:
+            self.errors.append((rest.count("\n", 0, made[0][0] + after.start()) + 1, "text after kernels that a macro stamps out: they stand last"))
 
     def line(self, position):
         return self.text.count("\n", 0, position) + 1
@@ -130,7 +182,7 @@ class Reader:
         return Parameter(name, attribute, -1, bare, False, False)
 
     def kernels(self):
-        for m in re.finditer(r"^[ \t]*(template\s*<[^;{}]*>\s*)?kernel\s+void\s+(\w+)\s*\(", self.text, re.M):
+        for m in re.finditer(r"(?:^|(?<=[;}]))[ \t]*(template\s*<[^;{}]*>\s*)?kernel\s+void\s+(\w+)\s*\(", self.text, re.M):
             name, end = m[2], closing(self.text, m.end() - 1)
             if m[1]:
                 self.error(m.start(2), f"{name}: a kernel is no template; write a kernel a type over a templated helper")
@@ -198,9 +250,8 @@ class Reader:
             for p in split_commas(parameters):
                 if re.search(r"[*&]", p) and not re.search(rf"\b({'|'.join(SPACES)})\b", p):
                     self.error(position, f"{name}: a pointer or reference without address space: {' '.join(p.split())}")
-        calls = r"\b((?:threadgroup|simdgroup)_barrier|simd_\w+|simdgroup_(?:load|store|multiply\w*))\s*\("
         for number, line in enumerate(text.split("\n"), 1):
-            if len(re.findall(calls, line)) > 1:
+            if len(re.findall(CALLS, line)) > 1:
                 self.errors.append((number, "two calls of SIMD-group functions or barriers in a line: they are told apart by lines"))
 
 
@@ -303,12 +354,28 @@ BAD = [("MTL_TG(0)", "[[threadgroup(0)]]"), ("device float* y", "float* y"), ("1
        ("  y[i]", "  threadgroup_barrier(a); threadgroup_barrier(b); y[i]"), ("kernel void", "#include <vector>\nkernel void"),
        ("kernel void", "MTL_FC(half, kHalf, 0);\nkernel void"), ("device const half4* x", "device const half4 x")]
 
+STAMPED = """inline void g(device float* y, uint i) { y[i] = 1.0f; }
+#define FORMAT(name, NAME, id, elements, bytes) \\
+  kernel void f_##name(device float* y [[buffer(0)]], uint i [[thread_index_in_threadgroup]]) { \\
+    g(y, i); \\
+  }
+#define KNOWN(NAME, id, elements, bytes)
+#include "quant/formats.def"
+#undef FORMAT
+"""
+BAD_STAMPED = [("#undef FORMAT", "inline void h() {}"), ("g(y, i);", "if (i > 0) g(y, i);"), ("g(y, i);", "g(y, simd_sum(i));"), ("device float* y [[", "float* y [[")]
+
 
 def selftest():
-    errors = read(GOOD, "good").errors
+    kernels = read(STAMPED, "stamped").kernels
+    errors = read(GOOD, "good").errors + read(STAMPED, "stamped").errors
+    if [k.name for k in kernels] != ["f_" + name for name in re.findall(r"^FORMAT\((\w+)", FORMATS.read_text(), re.M)]:
+        errors.append((0, "stamped kernels are not one a format"))
     missed = [to for of, to in BAD if not read(GOOD.replace(of, to, 1), "bad").errors]
+    missed += [to for of, to in BAD_STAMPED if not read(STAMPED.replace(of, to, 1), "bad").errors]
     kernel = read("MTL_FC(bool, kA, 3);\nMTL_FC(int, kB, 4);\ninline bool g() { return kA; }\n" + GOOD.replace("y[i] =", "if (g()) y[i] ="), "k").kernels[0]
-    print(f"{len(BAD) - len(missed)} of {len(BAD)} bad texts refused; {len(kernel.parameters)} parameters read, constants reached: {kernel.constants}")
+    bad = len(BAD) + len(BAD_STAMPED)
+    print(f"{bad - len(missed)} of {bad} bad texts refused; {len(kernel.parameters)} parameters read, constants reached: {kernel.constants}")
     return not (errors or missed or kernel.constants != [3] or len(kernel.parameters) != 6)
 
 

@@ -5,6 +5,7 @@
   mutate.py BUILD --sample N --seed S  a random choice of N
   mutate.py BUILD --since REVISION     those of kernels whose text differs from that git revision; with --sample, and N of the rest
   mutate.py BUILD --only WORD          those whose description contains the word
+  mutate.py BUILD --every-format       a helper's places for each of its formats; otherwise each for one of them, in turn
   mutate.py BUILD --list               what there is, without running anything
 
 A mutant removes a barrier, names the other memory in its flags, makes a condition of an `if` or `?:` (or one part of an `&&`)
@@ -87,7 +88,7 @@ def changes(text):
         yield "clamp", f"no {text[m.start():end]}", m.start(), end, f"({first})"
 
 
-def mutants(path):
+def mutants(path, every_format):
     raw = path.read_text()
     source = gen.read(raw, path.name)
     if source.errors:
@@ -98,12 +99,18 @@ def mutants(path):
         start = source.text.index(body, position)
         spans.append((position, start + len(body), name))
     reach = {k.name: reachable(source.text, k.name) for k in source.kernels}
+    formats = {k.name for k in gen.read("\n".join(body for _, _, made in gen.stamps(raw) for _, body in made), path.name).kernels}
+    turn = 0
     for kind, what, start, end, replacement in changes(source.text):
         line = raw.count("\n", 0, start) + 1
         if "not mutated:" in lines[line - 1]:
             continue
         inside = next((name for a, b, name in spans if a <= start < b), None)
-        for kernel in (k for k in reach if inside in reach[k]):  # a helper's places once for each kernel
+        kernels = [k for k in reach if inside in reach[k]]  # a helper's places once for each kernel
+        if kernels and formats.issuperset(kernels) and not every_format:
+            kernels = [kernels[turn % len(kernels)]]
+            turn += 1
+        for kernel in kernels:
             yield Mutant(path, line, kind, " ".join(what.split()), raw[:start] + replacement + raw[end:], kernel)
 
 
@@ -155,12 +162,12 @@ def compile_command(build):
 
 def write_together(group, path):
     """One translation unit with all mutants of a file, each in its namespace; includes once, before."""
-    includes = [line for line in group[0].file.read_text().split("\n") if line.startswith("#include")]
+    includes = [line for line in group[0].file.read_text().split("\n") if line.startswith("#include") and not line.endswith('.def"')]
     parts = includes
     for mutant in group:
         source = gen.read(mutant.text, mutant.file.name)
         source.kernels = [k for k in source.kernels if k.name == mutant.kernel]
-        text = re.sub(r"^#include[^\n]*", "", mutant.text, flags=re.M)
+        text = re.sub(r"^#include[^\n]*", "", gen.stamped_only(mutant.text, mutant.kernel), flags=re.M)
         parts += [f"namespace mutant_{mutant.number} {{", f'#line 1 "{mutant.file.name}"', text, '#line 1 "tables"', gen.host_tables(source, mutant.number), "}"]
     path.write_text("\n".join(parts) + "\n")
 
@@ -202,10 +209,11 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--since")
     parser.add_argument("--only")
+    parser.add_argument("--every-format", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    everything = [m for path in sorted(KERNELS.glob("*.metal")) for m in mutants(path)]
+    everything = [m for path in sorted(KERNELS.glob("*.metal")) for m in mutants(path, options.every_format)]
     chosen = choose(everything, options)
     if options.list:
         print("\n".join(f"{m.kind:8} {m}" for m in chosen))

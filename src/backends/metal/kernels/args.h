@@ -13,12 +13,20 @@ namespace argent {
 // y[t][r] = sum over c of w[r][c] * x[t][c]. A row of w has cols elements in blocks of its format without gaps.
 struct MatmulArgs {
   uint32_t rows;      // of w
-  uint32_t cols;      // a multiple of the format's block
+  uint32_t cols;      // a multiple of the format's block, of 8 where it has none; of 32 for mul_mm
   uint32_t tokens;    // rows of x and y
   uint32_t x_stride;  // from a row of x to the next; a multiple of 4
   uint32_t y_stride;
 };
 static_assert(sizeof(MatmulArgs) == 20, "the same for all compilers");
+
+// y[t] = row ids[t] of a table, its elements as floats.
+struct GetRowsArgs {
+  uint32_t rows;      // of the table; every id is less
+  uint32_t cols;      // a multiple of the format's block, of 8 where it has none
+  uint32_t y_stride;  // a multiple of 4
+};
+static_assert(sizeof(GetRowsArgs) == 12, "the same for all compilers");
 
 // y[r] = x[r] / sqrt(mean(x[r]^2) + eps), times the weight where there is one.
 struct RmsNormArgs {

@@ -1,6 +1,7 @@
 // Products for many tokens by simdgroup_matrix: a threadgroup of 128 threads computes 32 tokens by 64 rows of the
 // weights, 32 columns at a step. Weights are decoded to half on the way to threadgroup memory, activations rounded to
-// half; sums are floats.
+// half; sums are floats. Columns are a multiple of 32. Weights of F32 and BF16 beyond 65504 become infinite: the host
+// takes mul_mv for such.
 //
 // threadgroup(0): 8192 bytes; the tiles of a step, then, of a tile that sticks out of y, the sums.
 #include "backends/metal/kernels/args.h"
@@ -98,24 +99,15 @@ inline void mul_mm(constant MatmulArgs& args, device const typename Reader::Bloc
   }
 }
 
-kernel void mul_mm_q4_0(constant MatmulArgs& args [[buffer(0)]],       //
-                        device const block_q4_0* w [[buffer(1)]],      //
-                        device const float* x [[buffer(2)]],           //
-                        device float* y [[buffer(3)]],                 //
-                        threadgroup half* tiles MTL_TG(0),             //
-                        uint3 group [[threadgroup_position_in_grid]],  //
-                        uint index [[thread_index_in_threadgroup]],    //
-                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  mul_mm<Q4_0Reader>(args, w, x, y, tiles, group, index, simdgroup);
-}
-
-kernel void mul_mm_q4_k(constant MatmulArgs& args [[buffer(0)]],       //
-                        device const block_q4_k* w [[buffer(1)]],      //
-                        device const float* x [[buffer(2)]],           //
-                        device float* y [[buffer(3)]],                 //
-                        threadgroup half* tiles MTL_TG(0),             //
-                        uint3 group [[threadgroup_position_in_grid]],  //
-                        uint index [[thread_index_in_threadgroup]],    //
-                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  mul_mm<Q4_KReader>(args, w, x, y, tiles, group, index, simdgroup);
-}
+#define FORMAT(name, NAME, id, elements, bytes)                                                                       \
+  kernel void mul_mm_##name(constant MatmulArgs& args [[buffer(0)]],                                                  \
+                            device const NAME##Reader::Block* w [[buffer(1)]], device const float* x [[buffer(2)]],   \
+                            device float* y [[buffer(3)]], threadgroup half* tiles MTL_TG(0),                         \
+                            uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]], \
+                            uint simdgroup [[simdgroup_index_in_threadgroup]]) {                                      \
+    mul_mm<NAME##Reader>(args, w, x, y, tiles, group, index, simdgroup);                                              \
+  }
+#define KNOWN(NAME, id, elements, bytes)
+#include "quant/formats.def"
+#undef FORMAT
+#undef KNOWN

@@ -1,12 +1,12 @@
-// Matrix times vector: one token, and 2 to 8 tokens that share one pass over the weights. A SIMD-group computes a few
-// rows; no threadgroup memory. threads_per_threadgroup is 64: two SIMD-groups.
+// Matrix times vector, one token a row of the grid. A SIMD-group computes 4 rows of Q4_0, 2 of every other format; no
+// threadgroup memory. threads_per_threadgroup is 64: two SIMD-groups.
 #include "backends/metal/kernels/args.h"
 #include "backends/metal/kernels/weights.h"
 
 using namespace metal;
 using namespace argent;
 
-// ---- one token: the formats' own loops, 4 rows (Q4_0) and 2 rows (Q4_K) a SIMD-group
+// ---- loops of their own for Q4_0 and Q4_K
 
 // A pair of lanes shares a block: each takes 8 of its 16 bytes, 16 elements. 16 blocks of a row are in flight.
 kernel void mul_mv_q4_0(constant MatmulArgs& args [[buffer(0)]],       //
@@ -33,8 +33,8 @@ kernel void mul_mv_q4_0(constant MatmulArgs& args [[buffer(0)]],       //
     MTL_UNROLL
     for (uint r = 0; r < 4; r++) {
       device const block_q4_0* block = w + ulong(min(first + r, args.rows - 1)) * blocks + b;
-      const uint low = Q4_0Reader::word(block, 2 * part);
-      const uint high = Q4_0Reader::word(block, 2 * part + 1);
+      const uint low = load_word_2(block->qs, 2 * part);
+      const uint high = load_word_2(block->qs, 2 * part + 1);
       const float dots = dot(bytes_to_floats(q4_0_quants(low, 0)), x0) +
                          dot(bytes_to_floats(q4_0_quants(high, 0)), x1) +
                          dot(bytes_to_floats(q4_0_quants(low, 1)), x2) + dot(bytes_to_floats(q4_0_quants(high, 1)), x3);
@@ -105,68 +105,53 @@ kernel void mul_mv_q4_k(constant MatmulArgs& args [[buffer(0)]],       //
   }
 }
 
-// ---- 2 to 8 tokens: 2 rows a SIMD-group; eight weights are decoded once and meet all tokens
+// ---- all other formats: a lane decodes eight weights of each of 2 rows, which meet the same eight values of x
 
 template <class Reader>
-inline void mul_mv_tokens(constant MatmulArgs& args, device const typename Reader::Block* w, device const float* x,
-                          device float* y, uint first, uint lane) {
-  const uint blocks = args.cols / Reader::kElements;
-  float sum[2][8];
-  MTL_UNROLL
-  for (uint t = 0; t < 8; t++) {
-    sum[0][t] = 0.0f;
-    sum[1][t] = 0.0f;
-  }
+inline void mul_mv(constant MatmulArgs& args, device const typename Reader::Block* w, device const float* x,
+                   device float* y, uint token, uint first, uint lane) {
+  device const float* row_x = x + ulong(token) * args.x_stride;
+  float sum[2] = {0.0f, 0.0f};
   for (uint i = lane; i < args.cols / 8; i += 32) {
-    float4 low[2];
-    float4 high[2];
+    device const float4* x4 = reinterpret_cast<device const float4*>(row_x + 8 * i);
+    const float4 x0 = x4[0];
+    const float4 x1 = x4[1];
     MTL_UNROLL
     for (uint r = 0; r < 2; r++) {
-      device const typename Reader::Block* block =
-          w + ulong(min(first + r, args.rows - 1)) * blocks + i / (Reader::kElements / 8);
-      Reader::eight(block, i % (Reader::kElements / 8), low[r], high[r]);
-    }
-    MTL_UNROLL
-    for (uint t = 0; t < 8; t++) {  // a constant bound keeps the sums in registers
-      if (t < args.tokens) {
-        device const float4* x4 = reinterpret_cast<device const float4*>(x + ulong(t) * args.x_stride + 8 * i);
-        const float4 x0 = x4[0];
-        const float4 x1 = x4[1];
-        sum[0][t] += dot(low[0], x0) + dot(high[0], x1);
-        sum[1][t] += dot(low[1], x0) + dot(high[1], x1);
-      }
+      float4 low;
+      float4 high;
+      eight_of_row<Reader>(w, min(first + r, args.rows - 1), args.cols, i, low, high);
+      sum[r] += dot(low, x0) + dot(high, x1);
     }
   }
-  MTL_UNROLL
-  for (uint t = 0; t < 8; t++) {
-    if (t < args.tokens) {  // the same in all lanes
-      const float total0 = simd_sum(sum[0][t]);
-      const float total1 = simd_sum(sum[1][t]);
-      if (lane < 2 && first + lane < args.rows) {
-        y[ulong(t) * args.y_stride + first + lane] = lane == 0 ? total0 : total1;
-      }
+  for (uint r = 0; r < 2; r++) {
+    const float total = simd_sum(sum[r]);
+    if (lane == 0 && first + r < args.rows) {
+      y[ulong(token) * args.y_stride + first + r] = total;
     }
   }
 }
 
-kernel void mul_mv_tokens_q4_0(constant MatmulArgs& args [[buffer(0)]],       //
-                               device const block_q4_0* w [[buffer(1)]],      //
-                               device const float* x [[buffer(2)]],           //
-                               device float* y [[buffer(3)]],                 //
-                               uint3 group [[threadgroup_position_in_grid]],  //
-                               uint simdgroup [[simdgroup_index_in_threadgroup]],
-                               uint simdgroups [[simdgroups_per_threadgroup]],  //
-                               uint lane [[thread_index_in_simdgroup]]) {
-  mul_mv_tokens<Q4_0Reader>(args, w, x, y, (group.x * simdgroups + simdgroup) * 2, lane);
-}
-
-kernel void mul_mv_tokens_q4_k(constant MatmulArgs& args [[buffer(0)]],       //
-                               device const block_q4_k* w [[buffer(1)]],      //
-                               device const float* x [[buffer(2)]],           //
-                               device float* y [[buffer(3)]],                 //
-                               uint3 group [[threadgroup_position_in_grid]],  //
-                               uint simdgroup [[simdgroup_index_in_threadgroup]],
-                               uint simdgroups [[simdgroups_per_threadgroup]],  //
-                               uint lane [[thread_index_in_simdgroup]]) {
-  mul_mv_tokens<Q4_KReader>(args, w, x, y, (group.x * simdgroups + simdgroup) * 2, lane);
-}
+#define MUL_MV(name, NAME)                                                                                             \
+  kernel void mul_mv_##name(constant MatmulArgs& args [[buffer(0)]],                                                   \
+                            device const NAME##Reader::Block* w [[buffer(1)]], device const float* x [[buffer(2)]],    \
+                            device float* y [[buffer(3)]], uint3 group [[threadgroup_position_in_grid]],               \
+                            uint simdgroup [[simdgroup_index_in_threadgroup]],                                         \
+                            uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) { \
+    mul_mv<NAME##Reader>(args, w, x, y, group.y, (group.x * simdgroups + simdgroup) * 2, lane);                        \
+  }
+MUL_MV(f32, F32)
+MUL_MV(f16, F16)
+MUL_MV(bf16, BF16)
+MUL_MV(q4_1, Q4_1)
+MUL_MV(q5_0, Q5_0)
+MUL_MV(q5_1, Q5_1)
+MUL_MV(q8_0, Q8_0)
+MUL_MV(q2_k, Q2_K)
+MUL_MV(q3_k, Q3_K)
+MUL_MV(q5_k, Q5_K)
+MUL_MV(q6_k, Q6_K)
+MUL_MV(iq4_nl, IQ4_NL)
+MUL_MV(iq4_xs, IQ4_XS)
+MUL_MV(mxfp4, MXFP4)
+#undef MUL_MV
