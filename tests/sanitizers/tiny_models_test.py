@@ -65,7 +65,7 @@ def main():
 
 def supported(binary, isa):
     """The name, or none where this machine does not run it."""
-    done = subprocess.run([binary, "check", "/nowhere", "--isa", isa], capture_output=True, text=True)
+    done = subprocess.run([binary, "inspect", "/nowhere", "--isa", isa], capture_output=True, text=True)
     return "" if "does not run it" in done.stderr else isa
 
 
