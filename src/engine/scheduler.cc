@@ -37,10 +37,10 @@ std::vector<Pick> pick_step(std::span<const Want> wants, const Budget& budget) {
 }
 
 // What a measurement adds to what was expected. Some percent of all steps are held up by something else, for several
-// times their length; bounded like this they move what is expected by no more than others do.
+// times their length, so upwards it is bounded; nothing makes a step shorter than it is.
 static double correction(double took, double expected) {
-  constexpr double kNew = 0.2, kMost = 0.15;
-  return kNew * std::clamp(took - expected, -kMost * expected, kMost * expected);
+  constexpr double kNew = 0.2, kMost = 0.5;
+  return kNew * std::min(took - expected, kMost * expected);
 }
 
 void ChunkPolicy::observe(uint32_t n_decodes, uint32_t n_prompt, uint64_t prompt_keys, double seconds) {

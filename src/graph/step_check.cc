@@ -168,7 +168,7 @@ Status check_tables(const StepRules& rules, const Step& step, uint32_t group) {
                       group, *writer, s);
       }
     }
-    writers.sort();
+    if (!reading) writers.sort();
   }
   return {};
 }

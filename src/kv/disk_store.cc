@@ -170,9 +170,10 @@ void DiskStore::read(int32_t item, DiskBlock block, std::byte* data) {
 }
 
 void DiskStore::remove(DiskName name, uint32_t group) {
-  {
+  try {
     const std::lock_guard lock(mutex_);
     writes_.push_back({Job::remove, -1, {name, group, 0, {}}, nullptr});
+  } catch (const std::bad_alloc&) {  // the file stays until the folder is looked through again
   }
   work_.notify_all();
 }

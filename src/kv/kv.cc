@@ -58,6 +58,7 @@ Cache::Cache(Config config, std::unique_ptr<Tier> tier)
       tree_(config_.block_tokens, static_cast<uint32_t>(config_.groups.size()), tree_capacity(config_)),
       tier_(std::move(tier)) {
   for (const GroupConfig& group : config_.groups) pools_.emplace_back(group.n_blocks);
+  if (tier_) up_.reserve(tree_capacity(config_));  // of any path, so that what is forgotten takes no memory
 }
 
 // ---- sequences ----
@@ -75,8 +76,11 @@ const Cache::Sequence* Cache::find(SeqId id) const {
 
 SeqId Cache::open(uint64_t salt) {
   if (closed_.empty()) {
-    closed_.push_back(static_cast<uint32_t>(seqs_.size()));
-    seqs_.emplace_back().tables.resize(n_groups());
+    const size_t slot = seqs_.size();
+    std::vector<Table> tables(n_groups());
+    make_room(closed_, slot + 1);  // close() then takes no memory
+    seqs_.emplace_back().tables = std::move(tables);
+    closed_.push_back(static_cast<uint32_t>(slot));
   }
   Sequence& s = seqs_[closed_.back()];
   closed_.pop_back();

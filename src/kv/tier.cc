@@ -1,6 +1,7 @@
 #include "kv/tier.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -10,7 +11,7 @@
 namespace argent::kv {
 namespace {
 
-constexpr uint64_t kBufferAlignment = 64, kPage = 4096;
+constexpr uint64_t kBufferAlignment = 64;
 constexpr uint64_t kChunkBytes = 64 << 20;
 constexpr uint64_t kWritesInFlight = 16 << 20;  // bytes that wait for the disk at once
 constexpr int kColdItems = 64;                  // the next to leave host memory, which should be on disk by then
@@ -214,8 +215,9 @@ void Tier::give_back(uint32_t group) {
   buffers_[group].pop_back();
   untouched_[group].push_back(buffer);
   allocated_ -= config_.group_bytes[group];
-  const auto begin = (reinterpret_cast<uintptr_t>(buffer) + kPage - 1) / kPage * kPage;
-  const auto end = (reinterpret_cast<uintptr_t>(buffer) + config_.group_bytes[group]) / kPage * kPage;
+  static const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(buffer) + page - 1) / page * page;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(buffer) + config_.group_bytes[group]) / page * page;
   if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
@@ -284,7 +286,8 @@ void Tier::count_restored(uint64_t tokens, bool from_disk) {
 void Tier::transferred() {
   transfers_.clear();
   ++epoch_;
-  for (const int32_t id : std::exchange(fresh_, {})) release_doomed(id);
+  for (const int32_t id : fresh_) release_doomed(id);
+  fresh_.clear();  // keeps the room that new_item() has made
 }
 
 // ---- disk ----

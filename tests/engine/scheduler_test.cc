@@ -123,5 +123,34 @@ TEST(ChunkPolicy, StepsAreAsLongAsTheyMayBe) {
   }
 }
 
+// The first step that is measured may be one that was held up.
+TEST(ChunkPolicy, AFirstStepThatTookLong) {
+  ChunkPolicy policy;
+  policy.observe(1, 0, 0, 40e-3);
+  for (int i = 0; i < 20; ++i) policy.observe(1, 0, 0, 4e-3);
+  double took = 0;
+  for (int i = 0; i < 20; ++i) {
+    const uint32_t n = policy.rows(1, 512);
+    took = 4e-3 + n * 0.4e-3;
+    policy.observe(1, n, n, took);
+  }
+  EXPECT_NEAR(took / 4e-3, ChunkPolicy::kSlowdown, 0.3);
+}
+
+// Many streams end but one.
+TEST(ChunkPolicy, FewerStreamsThanItHasLearnedFrom) {
+  ChunkPolicy policy;
+  const auto decodes = [](uint32_t n) { return 3.4e-3 + n * 0.6e-3; };
+  for (int i = 0; i < 300; ++i) policy.observe(32, 0, 0, decodes(32));
+  for (int i = 0; i < 20; ++i) policy.observe(1, 0, 0, decodes(1));
+  double took = 0;
+  for (int i = 0; i < 40; ++i) {
+    const uint32_t n = policy.rows(1, 512);
+    took = decodes(1) + n * 0.4e-3;
+    policy.observe(1, n, n, took);
+  }
+  EXPECT_LT(took / decodes(1), ChunkPolicy::kSlowdown + 0.5);
+}
+
 }  // namespace
 }  // namespace argent

@@ -34,9 +34,8 @@ constexpr uint32_t rows_a_tile(uint32_t n_rows, uint32_t n_head_kv, uint32_t n_g
   return rows;
 }
 
-// Whether keys that are read next are fetched into L1, or into L2 only: a pass over a split reads 32 to 64 KiB. With 48
-// KiB of L1 (Zen 5) L2 takes 5 % longer, with 32 KiB (Zen 4) L1 takes 45 % longer, since fetched lines leave before
-// their use.
+// Whether keys that are read next are fetched into L1, or into L2 only, where a small L1 would lose them before their
+// use (docs/decisions/0006 has the figures). 0, a size that the system does not tell, counts as small.
 constexpr bool fetch_into_l1(uint32_t l1_bytes) { return l1_bytes >= 48 << 10; }
 
 // Whether threads take their next claim before they are done with the last, to fetch its first keys in time; of few

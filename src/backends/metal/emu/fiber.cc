@@ -19,25 +19,6 @@ FiberStacks::FiberStacks() : page_(size_t(sysconf(_SC_PAGESIZE))), length_(metal
 
 FiberStacks::~FiberStacks() { munmap(base_, length_); }
 
-#if defined(ARGENT_EMU_UCONTEXT)
-
-namespace {
-ucontext_t scheduler;
-}
-
-void Fiber::prepare(uint8_t* memory, void (*entry)()) {
-  stack = memory;
-  getcontext(&context_);
-  context_.uc_stack.ss_sp = memory;
-  context_.uc_stack.ss_size = FiberStacks::kSize;
-  context_.uc_link = nullptr;
-  makecontext(&context_, entry, 0);
-}
-void Fiber::enter() { swapcontext(&scheduler, &context_); }
-void Fiber::leave() { swapcontext(&context_, &scheduler); }
-
-#else
-
 namespace {
 void* scheduler;
 }
@@ -77,7 +58,5 @@ void Fiber::prepare(uint8_t* memory, void (*entry)()) {
 }
 void Fiber::enter() { argent_emu_switch(&scheduler, stack_pointer_); }
 void Fiber::leave() { argent_emu_switch(&stack_pointer_, scheduler); }
-
-#endif
 
 }  // namespace argent::emu

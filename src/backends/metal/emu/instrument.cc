@@ -52,7 +52,7 @@ void __tsan_init() {}
 
 void __ubsan_handle_out_of_bounds(void*, uintptr_t index) {
   Machine::get().fault_here(Fault::bad_index, fmt::format("index {} of an array in thread memory", intptr_t(index)),
-                            ARGENT_PC);
+                            ARGENT_PC, true);  // what follows would write over this fiber's stack
 }
 void __ubsan_handle_shift_out_of_bounds(void*, uintptr_t, uintptr_t by) {
   Machine::get().fault_here(Fault::bad_index, fmt::format("shift by {}", intptr_t(by)), ARGENT_PC);

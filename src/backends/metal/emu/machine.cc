@@ -60,6 +60,7 @@ bool Machine::run(const Run& run, Order order_of_turns, uint64_t seed, bool chec
   random_.seed(seed);
   check_ = check && instrumented;
   findings_ = &findings;
+  findings_before_ = findings.size();
   work_ = &work;
   stopped_ = false;
   reported_.clear();
@@ -231,7 +232,7 @@ bool Machine::meets(Lane* lanes, uint32_t simdgroup) {
 }
 
 void Machine::report(Fault fault, std::string where, std::string text, const void* pc) {
-  if (findings_->size() >= kMaxFindings) return;
+  if (findings_->size() - findings_before_ >= kMaxFindings) return;
   if (pc) {
     const std::pair<Fault, const void*> key{fault, pc};
     if (std::find(reported_.begin(), reported_.end(), key) != reported_.end()) return;

@@ -94,6 +94,7 @@ class Machine {
   Order order_ = Order::ascending;
   std::mt19937_64 random_;
   std::vector<Finding>* findings_ = nullptr;
+  size_t findings_before_ = 0;  // those of earlier dispatches
   std::vector<std::pair<Fault, const void*>> reported_;
   std::vector<std::pair<size_t, const void*>> unresolved_;  // findings whose place is still a code address
   Work* work_ = nullptr;

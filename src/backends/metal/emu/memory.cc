@@ -9,8 +9,7 @@ namespace argent::emu {
 
 namespace {
 
-// How far apart two accesses are; with nothing between them that orders them, a later write must not conflict with
-// either.
+// How far apart two accesses are that nothing orders: it names the fault.
 enum Distance { same_simdgroup, same_threadgroup, same_dispatch, other_dispatch };
 
 Distance distance(const Stamp& a, const Stamp& b) {
