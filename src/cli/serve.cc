@@ -1,4 +1,5 @@
 // argent serve: the HTTP server over one or several models.
+#include <atomic>
 #include <csignal>
 #include <ctime>
 #include <fstream>
@@ -12,7 +13,8 @@
 namespace argent::cli {
 namespace {
 
-volatile std::sig_atomic_t stop_signals = 0;
+std::atomic<int> stop_signals = 0;  // the handler may run in any thread
+static_assert(std::atomic<int>::is_always_lock_free);
 
 class Serve {
  public:
@@ -158,7 +160,7 @@ Status Serve::run() {
   // The thread that compute threads are made of sees no signal: they wake this one.
   std::signal(SIGPIPE, SIG_IGN);
   struct sigaction action = {};
-  action.sa_handler = [](int) { stop_signals = stop_signals + 1; };
+  action.sa_handler = [](int) { ++stop_signals; };
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
 
