@@ -19,11 +19,11 @@
 namespace argent::cli {
 namespace {
 
-volatile std::sig_atomic_t interrupts = 0, fatal_interrupts = 2;
+std::atomic<int> interrupts = 0, fatal_interrupts = 2;  // the handler may run in any thread
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void on_interrupt(int) {
-  interrupts = interrupts + 1;
-  if (interrupts >= fatal_interrupts) _exit(130);
+  if (++interrupts >= fatal_interrupts) _exit(130);
 }
 
 // The type called `name`, which is all of the flag's value or half of it.
