@@ -27,7 +27,7 @@ inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb" : : : "memory");  // YIELD is over at once
+  asm volatile("isb" : : : "memory");  // most cores take YIELD for nothing
 #else
   std::this_thread::yield();
 #endif

@@ -30,7 +30,7 @@ thread_local int64_t n_blocks = 0, blocks_left = INT64_MAX;
 namespace argent {
 namespace {
 
-TEST(Json, ends_without_memory) {
+TEST(Json, EndsWithoutMemory) {
   const int64_t before = n_blocks;
   {
     const std::string deep = std::string(100000, '[') + std::string(100000, ']');
@@ -49,7 +49,7 @@ TEST(Json, ends_without_memory) {
   EXPECT_EQ(n_blocks, before);
 }
 
-TEST(Json, what_is_left_of_a_copy_that_failed) {
+TEST(Json, WhatIsLeftOfACopyThatFailed) {
   Json many = Json::array();
   for (int i = 0; i < 100; ++i) many.push_back({{"content", std::string(100, 'x')}});
   const int64_t before = n_blocks;
@@ -64,7 +64,7 @@ TEST(Json, what_is_left_of_a_copy_that_failed) {
 }
 
 // A null takes the type of what it is to become before there is memory for that.
-TEST(Json, what_has_a_type_and_nothing_else) {
+TEST(Json, WhatHasATypeAndNothingElse) {
 #ifndef NDEBUG
   GTEST_SKIP() << "nlohmann's own assertions stop at such a value";
 #endif
@@ -92,7 +92,7 @@ TEST(Json, what_has_a_type_and_nothing_else) {
 }
 
 // Every place that takes memory while a document is read and one is made, in turn.
-TEST(Json, memory_that_ends_anywhere) {
+TEST(Json, MemoryThatEndsAnywhere) {
   const std::string text = R"({"a": [1, "a text that is longer than what a string holds itself", {"b": [[], [{}]]}],
                               "a key that is longer than what a string holds itself": {"c": {"d": [0, 1, 2, 3, 4]}}})";
   const int64_t before = n_blocks;

@@ -1,18 +1,26 @@
 #!/usr/bin/env bash
 # Cross-compiles the CPU kernels (--long: and the rooms below them) and their tests for aarch64 and runs them under
 # qemu-user: on a processor with the dot-product extension, one with the matrix extension too, and one with neither.
-#   tools/arm/test.sh [--long]     --long: all tests of these rooms, ten minutes
-# Needs g++-aarch64-linux-gnu, qemu-user, googletest, libfmt-dev and nlohmann-json3-dev; without the first two it says so
-# and succeeds.
+#   tools/arm/test.sh [--long] [--require]
+#     --long     all tests of these rooms
+#     --require  fails where a package is missing; otherwise it says which and succeeds
+# Needs g++-aarch64-linux-gnu, qemu-user, googletest, libfmt-dev and nlohmann-json3-dev.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-for program in aarch64-linux-gnu-g++ qemu-aarch64; do
-  command -v "$program" >/dev/null || { echo "skipped: no $program (packages g++-aarch64-linux-gnu, qemu-user)"; exit 0; }
+long=0 require=0
+for option in "$@"; do
+  case $option in
+    --long) long=1 ;;
+    --require) require=1 ;;
+    *) echo "$option: wanted --long or --require" >&2 && exit 2 ;;
+  esac
 done
+for program in aarch64-linux-gnu-g++ qemu-aarch64; do
+  command -v "$program" >/dev/null || { echo "NOT TESTED: no $program (packages g++-aarch64-linux-gnu, qemu-user)" && exit $require; }
+done
+[ -e /usr/src/googletest ] || { echo "NOT TESTED: no /usr/src/googletest (package googletest)" && exit $require; }
 
 build=build-arm
-long=0
-[ "${1:-}" != --long ] || long=1
 tests=test_arm_kernels
 [ $long = 0 ] || tests="test_base test_quant test_sample test_backends_cpu"
 cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DARGENT_TESTS=ON \

@@ -55,6 +55,14 @@ class Source:
     errors: list     # (line, message)
 
 
+def load(path):
+    """A file's text; ends with one line where there is none."""
+    try:
+        return pathlib.Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{path}: {getattr(error, 'strerror', None) or 'no UTF-8 text'}")
+
+
 def blank(text):
     """Comments and strings to spaces, so that every position keeps its line."""
     return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
@@ -134,6 +142,18 @@ class Reader:
         self.raw, self.path, self.errors = blank(stamped(text)), path, []
         self.text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m[0]), self.raw, flags=re.M)
         self.stamps(text)
+        self.brackets()
+
+    def brackets(self):
+        """What stands behind an open bracket would be read as part of what stands before it."""
+        waiting = []
+        for m in re.finditer(r"[(){}\[\]]", self.text):
+            if m[0] in "({[":
+                waiting.append(m)
+            elif not waiting or waiting.pop()[0] + m[0] not in ("()", "{}", "[]"):
+                return self.error(m.start(), f"{m[0]} closes nothing")
+        if waiting:
+            self.error(waiting[-1].start(), f"{waiting[-1][0]} is never closed")
 
     def stamps(self, text):
         """Positions of all other text must stay, and nothing in a stamped kernel must need a line of its own or a mutant."""
@@ -352,6 +372,7 @@ BAD = [("MTL_TG(0)", "[[threadgroup(0)]]"), ("device float* y", "float* y"), ("1
        ("uint i [[thread_index_in_threadgroup]]", "uint i [[thread_position_in_grid]]"), ("kernel void", "template <class T> kernel void"),
        ("  y[i]", "  threadgroup float t[32]; y[i]"), ("1.0f", "double(1.0f)"), ("x[g.x].x", "x[g.x].rg.x"),
        ("  y[i]", "  threadgroup_barrier(a); threadgroup_barrier(b); y[i]"), ("kernel void", "#include <vector>\nkernel void"),
+       ("* 1.0f;", "* 1.0f);"), ("MTL_TG(0),", "MTL_TG(0, "), ("inline", "}\ninline"), ("return v", "{ return v"),
        ("kernel void", "MTL_FC(half, kHalf, 0);\nkernel void"), ("device const half4* x", "device const half4 x")]
 
 STAMPED = """inline void g(device float* y, uint i) { y[i] = 1.0f; }
@@ -387,7 +408,7 @@ def main():
         sys.exit(__doc__)
     mode = arguments[0]
     files = arguments[1:2] if mode in ("host", "cuda") else arguments[1:]
-    sources = [read(pathlib.Path(f).read_text(), f) for f in files]
+    sources = [read(load(f), f) for f in files]
     wrong = [f"{s.path}:{line}: {message}" for s in sources for line, message in s.errors]
     if wrong:
         sys.exit("\n".join(wrong))
@@ -397,7 +418,10 @@ def main():
     elif mode == "check":
         print(f"{len(files)} files, {sum(len(s.kernels) for s in sources)} kernels, as the dialect wants them")
     else:
-        pathlib.Path(arguments[2]).write_text((host_text if mode == "host" else cuda_text)(sources[0]))
+        try:
+            pathlib.Path(arguments[2]).write_text((host_text if mode == "host" else cuda_text)(sources[0]))
+        except OSError as error:
+            sys.exit(f"{arguments[2]}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ PASSES = {
 
 def lint(path):
     """(pass, first lines of what it says) for every pass that refuses the file."""
-    errors = gen.read(path.read_text(), str(path)).errors
+    errors = gen.read(gen.load(path), str(path)).errors
     if errors:
         yield "dialect", "\n".join(f"{path}:{line}: {message}" for line, message in errors)
     for name, command in PASSES.items():

@@ -143,7 +143,7 @@ def changed_kernels(revision):
 
 def compile_command(build):
     """The command that the build uses for checked kernels, to compile one source to a shared object."""
-    entries = json.loads((build / "compile_commands.json").read_text())
+    entries = json.loads(gen.load(build / "compile_commands.json"))
     entry = next((e for e in entries if "argent_metal_kernels_checked" in e["command"] and e["file"].endswith("mul_mv.cc")), None)
     if not entry:
         sys.exit(f"{build}/compile_commands.json has no kernels with checks: is the build configured with ARGENT_TESTS, by g++?")
@@ -213,8 +213,12 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    if options.sample is not None and options.sample < 0 or options.jobs < 1:
+        parser.error("--sample is 0 or more, --jobs 1 or more")
     everything = [m for path in sorted(KERNELS.glob("*.metal")) for m in mutants(path, options.every_format)]
     chosen = choose(everything, options)
+    if options.only and not chosen:
+        parser.error(f"--only {options.only}: no mutant is described so")
     if options.list:
         print("\n".join(f"{m.kind:8} {m}" for m in chosen))
         return
