@@ -1,6 +1,6 @@
 // JSON values, whose end takes no memory. nlohmann's own destructor collects an array's values in a list first, where
-// std::bad_alloc would end the program: just where memory has run out, and values are let go because of that. nlohmann::json, which only the load generator
-// has, ends as it always did.
+// std::bad_alloc would end the program: just where memory has run out, and values are let go because of that.
+// nlohmann::json, which only the load generator has, ends as it always did.
 #pragma once
 
 #include <nlohmann/json.hpp>
