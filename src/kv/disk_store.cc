@@ -409,11 +409,9 @@ void DiskStore::read_loop() {
       job = std::move(reads_.front());
       reads_.pop_front();
     }
-    const std::string why = guarded([&] { return read_file(job); });
-    if (!why.empty())
-      complain(
-          fmt::format("KV disk tier: {} {}, its tokens are computed", path_of(job.block.name, job.block.group), why));
-    done({DiskDone::read, job.item, why.empty(), {}});
+    std::string why = guarded([&] { return read_file(job); });
+    const bool ok = why.empty();
+    done({DiskDone::read, job.item, ok, {}, std::move(why)});
   }
 }
 
@@ -441,13 +439,18 @@ std::string DiskStore::read_file(const Job& job) const {
   return "";
 }
 
-void DiskStore::complain(const std::string& line) {
+void DiskStore::complain(DiskName name, uint32_t group, const std::string& why) {
   const auto now = Clock::now();
   if (complained_ != Clock::time_point{} && now - complained_ < kQuiet) {
     ++silent_;
     return;
   }
-  if (config_.log) config_.log(silent_ ? fmt::format("{} ({} more like this before)", line, silent_) : line);
+  guarded([&] {
+    const std::string before = silent_ ? fmt::format(" ({} more like this before)", silent_) : "";
+    if (config_.log)
+      config_.log(fmt::format("KV disk tier: {} {}, its tokens are computed{}", path_of(name, group), why, before));
+    return std::string();
+  });
   complained_ = now;
   silent_ = 0;
 }

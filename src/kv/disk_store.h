@@ -72,6 +72,7 @@ struct DiskDone {
   int32_t item = -1;
   bool ok = false;
   std::vector<DiskFile> files = {};
+  std::string why = {};  // of a read: what kept it from being used
 };
 
 class DiskStore {
@@ -86,6 +87,9 @@ class DiskStore {
   void write(int32_t item, DiskBlock block, const std::byte* data);
   void read(int32_t item, DiskBlock block, std::byte* data);
   void remove(DiskName name, uint32_t group);
+
+  // Tells the log of a file that was wanted and could not be used; not more often than every ten seconds.
+  void complain(DiskName name, uint32_t group, const std::string& why);
 
   // What has been done since the last call, in order of each kind.
   std::vector<DiskDone> take_done();
@@ -112,7 +116,6 @@ class DiskStore {
   std::string write_file(const Job& job);
   std::string read_file(const Job& job) const;
   std::string path_of(DiskName name, uint32_t group) const;
-  void complain(const std::string& line);
 
   const DiskConfig config_;
   std::mutex mutex_;
@@ -125,7 +128,7 @@ class DiskStore {
   bool failed_before_ = false;                          // of the writer's thread
   int lock_ = -1;                                       // of the writer's thread
   std::chrono::steady_clock::time_point retry_at_{};    // of the writer's thread
-  std::chrono::steady_clock::time_point complained_{};  // of the reader's thread
+  std::chrono::steady_clock::time_point complained_{};  // of the caller's thread
   uint64_t silent_ = 0;                                 // complaints since then
   std::thread writer_, reader_;
 };

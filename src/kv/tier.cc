@@ -444,6 +444,7 @@ void Tier::take(DiskDone done) {
     return;
   }
   ++counters_.lost;
+  disk_->complain(item.name, item.group, done.why);
   buffers_[item.group].push_back(std::exchange(item.data, nullptr));
   if (item.on_disk) {
     drop_file(item, id);
