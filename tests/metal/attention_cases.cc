@@ -57,8 +57,6 @@ std::string run(Device& device, const Shape& shape) {
   return compare(bench.floats(out), want, scale, shape.heads, kHead, kHead, 2e-6 * double(std::max(1.0f, shape.size)));
 }
 
-}  // namespace
-
 std::vector<Case> attention_cases() {
   std::vector<Case> cases;
   for (const Shape& s : {Shape{1, 2, 1, 4},
@@ -74,5 +72,9 @@ std::vector<Case> attention_cases() {
   }
   return cases;
 }
+
+const CaseSet known(attention_cases);
+
+}  // namespace
 
 }  // namespace argent::metal

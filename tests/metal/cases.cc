@@ -4,6 +4,13 @@
 
 namespace argent::metal {
 
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const auto make : CaseSet::all())
+    for (Case& c : make()) all.push_back(std::move(c));
+  return all;
+}
+
 const Buffer& Bench::alloc(size_t size) {
   auto made = device_.alloc(size);
   if (!made) {

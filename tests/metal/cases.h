@@ -21,17 +21,16 @@ struct Case {
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }  // for gtest
 };
 
-std::vector<Case> matmul_cases();
-std::vector<Case> rows_cases();
-std::vector<Case> norm_cases();
-std::vector<Case> attention_cases();
-inline std::vector<Case> all_cases() {
-  std::vector<Case> all;
-  for (auto part : {matmul_cases, rows_cases, norm_cases, attention_cases}) {
-    for (Case& c : part()) all.push_back(std::move(c));
+// The cases of a file: `static const CaseSet norms(norm_cases);` makes them known.
+class CaseSet {
+ public:
+  explicit CaseSet(std::vector<Case> (*make)()) { all().push_back(make); }
+  static std::vector<std::vector<Case> (*)()>& all() {
+    static std::vector<std::vector<Case> (*)()> makers;
+    return makers;
   }
-  return all;
-}
+};
+std::vector<Case> all_cases();
 
 // Uniform in [-1, 1), the same everywhere.
 class Numbers {

@@ -49,14 +49,22 @@ class CudaBuffer : public Buffer {
 class CudaPipeline : public Pipeline {
  public:
   CudaPipeline(const Kernel& kernel, const Library& library, std::vector<FunctionConstant> constants)
-      : kernel(kernel), library(library), constants(std::move(constants)), name_(kernel.name) {}
+      : kernel(kernel), library(library), constants(std::move(constants)), name_(kernel.name) {
+    for (int i = 0; i < kernel.parameter_count; i++) {
+      const Parameter& p = kernel.parameters[i];
+      const auto kind = p.kind == 't' ? Argument::threadgroup : p.size ? Argument::value : Argument::buffer;
+      arguments_.push_back({kind, uint8_t(p.index), p.writable, p.name});
+    }
+  }
   const std::string& name() const override { return name_; }
+  std::span<const Argument> arguments() const override { return arguments_; }
   const Kernel& kernel;
   const Library& library;
   const std::vector<FunctionConstant> constants;
 
  private:
   std::string name_;
+  std::vector<Argument> arguments_;
 };
 
 }  // namespace

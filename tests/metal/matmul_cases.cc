@@ -52,8 +52,6 @@ std::string run(Device& device, const std::string& kernel, Format format, const 
 
 uint32_t groups(uint32_t n, uint32_t of) { return (n + of - 1) / of; }
 
-}  // namespace
-
 std::vector<Case> matmul_cases() {
   std::vector<Case> cases;
   // Sums of floats in 32 lanes: half a unit in the last place for each of the additions of a lane and of the lanes.
@@ -85,5 +83,9 @@ std::vector<Case> matmul_cases() {
   }
   return cases;
 }
+
+const CaseSet known(matmul_cases);
+
+}  // namespace
 
 }  // namespace argent::metal

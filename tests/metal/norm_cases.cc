@@ -35,8 +35,6 @@ std::string run(Device& device, uint32_t rows, uint32_t cols, uint32_t threads, 
   return compare(bench.floats(y), want, scale, rows, cols, cols, 2e-6);
 }
 
-}  // namespace
-
 std::vector<Case> norm_cases() {
   std::vector<Case> cases;
   struct Shape {
@@ -55,5 +53,9 @@ std::vector<Case> norm_cases() {
   }
   return cases;
 }
+
+const CaseSet known(norm_cases);
+
+}  // namespace
 
 }  // namespace argent::metal

@@ -37,8 +37,6 @@ std::string run(Device& device, const std::string& kernel, Format format, const 
   return compare(bench.floats(y), want, std::vector<double>(want.size()), shape.ids.size(), shape.cols, stride, 1);
 }
 
-}  // namespace
-
 std::vector<Case> rows_cases() {
   std::vector<Case> cases;
   for (const FormatInfo& f : kFormats) {
@@ -56,5 +54,9 @@ std::vector<Case> rows_cases() {
   }
   return cases;
 }
+
+const CaseSet known(rows_cases);
+
+}  // namespace
 
 }  // namespace argent::metal

@@ -37,11 +37,20 @@ class Buffer {
   virtual std::span<std::byte> fill(size_t offset, size_t size) = 0;
 };
 
+// What a kernel's text says of one of its arguments.
+struct Argument {
+  enum Kind : uint8_t { buffer, value, threadgroup } kind = buffer;
+  uint8_t index = 0;
+  bool written = false;  // the kernel may write it; of buffers, others are only read
+  std::string name;
+};
+
 // A kernel with its function constants, compiled. Owned by its device.
 class Pipeline {
  public:
   virtual ~Pipeline() = default;
   virtual const std::string& name() const = 0;
+  virtual std::span<const Argument> arguments() const = 0;
 };
 
 // The value of MTL_FC(type, name, index).
@@ -61,6 +70,7 @@ struct Dispatch {
     uint32_t index = 0;  // [[buffer(index)]]
     const Buffer* buffer = nullptr;
     size_t offset = 0;  // bytes
+    size_t size = 0;    // that the kernel may touch; 0: to the buffer's end
   };
   struct Value {  // an argument passed by value
     uint32_t index = 0;
@@ -77,8 +87,8 @@ struct Dispatch {
   // finished, and what they wrote is visible, before this one starts.
   bool barrier = false;
 
-  Dispatch& bind(uint32_t index, const Buffer& buffer, size_t offset = 0) {
-    buffers.push_back({index, &buffer, offset});
+  Dispatch& bind(uint32_t index, const Buffer& buffer, size_t offset = 0, size_t size = 0) {
+    buffers.push_back({index, &buffer, offset, size});
     return *this;
   }
   template <class T>

@@ -51,14 +51,23 @@ class EmuPipeline : public metal::Pipeline {
  public:
   EmuPipeline(std::string name, const Kernel& kernel, const Library& library,
               std::vector<metal::FunctionConstant> constants)
-      : kernel(kernel), library(library), constants(std::move(constants)), name_(std::move(name)) {}
+      : kernel(kernel), library(library), constants(std::move(constants)), name_(std::move(name)) {
+    for (int i = 0; i < kernel.parameter_count; i++) {
+      const Parameter& p = kernel.parameters[i];
+      using metal::Argument;
+      const auto kind = p.kind == 't' ? Argument::threadgroup : p.size ? Argument::value : Argument::buffer;
+      arguments_.push_back({kind, p.index, p.writable, p.name});
+    }
+  }
   const std::string& name() const override { return name_; }
+  std::span<const metal::Argument> arguments() const override { return arguments_; }
   const Kernel& kernel;
   const Library& library;
   const std::vector<metal::FunctionConstant> constants;
 
  private:
   std::string name_;
+  std::vector<metal::Argument> arguments_;
 };
 
 const Constant* constant_of(const Library& library, uint32_t index) {
@@ -192,10 +201,14 @@ Result<EmuDevice::Prepared> EmuDevice::prepare(const metal::Dispatch& dispatch) 
         return fail(Code::invalid, "{}: buffer({}) {} starts at {} of {} bytes", name, p.index, p.name, bound.offset,
                     buffer.region().size);
       }
+      if (bound.size > buffer.region().size - bound.offset) {
+        return fail(Code::invalid, "{}: buffer({}) {} has {} bytes from {} on, of {}", name, p.index, p.name,
+                    bound.size, bound.offset, buffer.region().size);
+      }
       if (p.writable && !buffer.writable())
         return fail(Code::invalid, "{}: buffer({}) {} is written, but may only be read", name, p.index, p.name);
       range.base = buffer.region().base + bound.offset;
-      range.size = buffer.region().size - bound.offset;
+      range.size = bound.size ? bound.size : buffer.region().size - bound.offset;
       range.region = &buffer.region();
     }
     for (const auto& value : dispatch.values) {
@@ -252,7 +265,7 @@ metal::Status EmuDevice::submit(const metal::CommandList& list) {
     machine.memory.ranges = std::move(next.ranges);
     Work work;
     const bool finished = machine.run(next.run, options_.order, options_.seed + i, options_.check, findings_, work);
-    work_.push_back({pipeline->name(), work});
+    if (options_.count) work_.push_back({pipeline->name(), work});
     if (!finished) break;  // what follows would work on what is not there
   }
   machine.memory.ranges.clear();

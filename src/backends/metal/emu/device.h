@@ -19,6 +19,7 @@ struct Options {
   Order order = Order::ascending;
   uint64_t seed = 1;  // of Order::shuffled
   bool check = true;  // memory and races; only in a build with checks. Divergence is found in every build
+  bool count = true;  // work() grows by an entry a dispatch
   int variant = 0;    // of the kernels: a mutant where there is one of that number, else as written
 };
 

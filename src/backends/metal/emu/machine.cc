@@ -286,7 +286,7 @@ void Machine::access(const void* pointer, size_t size, bool write, bool whole, b
   Lane* lane = current_;
   if (!lane || !instrumented) return;
   if (address >= lane->fiber.stack && address < lane->fiber.stack + FiberStacks::kSize) return;
-  const Range* range = memory.find(address, size);
+  const Range* range = memory.find(address, size, write);
   if (range) {
     (write ? work_->stored : work_->loaded)[range->space] += size;
     if (!check_) return;

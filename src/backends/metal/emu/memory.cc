@@ -53,16 +53,19 @@ uint32_t Memory::add_stamp(const Stamp& stamp) {
   return first_ + uint32_t(stamps_.size()) - 1;
 }
 
-const Range* Memory::find(const uint8_t* address, size_t size) {
+const Range* Memory::find(const uint8_t* address, size_t size, bool write) {
   auto inside = [&](const Range& r) { return address >= r.base && address + size <= r.base + r.size; };
-  if (last_ < ranges.size() && inside(ranges[last_])) return &ranges[last_];
+  auto allows = [&](const Range& r) { return inside(r) && (r.writable || !write); };
+  if (last_ < ranges.size() && allows(ranges[last_])) return &ranges[last_];
+  const Range* refused = nullptr;
   for (size_t i = 0; i < ranges.size(); i++) {
-    if (inside(ranges[i])) {
+    if (allows(ranges[i])) {
       last_ = i;
       return &ranges[i];
     }
+    if (inside(ranges[i])) refused = &ranges[i];
   }
-  return nullptr;
+  return refused;
 }
 
 std::string Memory::describe(const Range& range, const uint8_t* address, size_t size, bool write) const {

@@ -56,8 +56,8 @@ class Memory {
   // A stamp of this number may still stand for an access.
   bool live(uint32_t stamp) const { return stamp >= first_; }
 
-  // The range that holds an access, or null.
-  const Range* find(const uint8_t* address, size_t size);
+  // The range that holds an access, or null. Of ranges that overlap (an operation in place), one that allows it.
+  const Range* find(const uint8_t* address, size_t size, bool write);
   // Checks constness, initialisation and races of an access that lies in `range`, and notes it. `stamp` is asked only
   // if needed.
   template <class MakeStamp>
