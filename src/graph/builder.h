@@ -35,7 +35,7 @@ class Builder {
   void kv_store(ValueId k, ValueId v, ValueId state);
   ValueId attention(ValueId q, ValueId state, uint32_t n_head, float scale, float softcap = 0.0f);
 
-  ValueId add_op(Op op, std::initializer_list<ValueId> inputs, const Attrs& attrs = {});
+  ValueId add_op(Op op, std::vector<ValueId> inputs, const Attrs& attrs = {});
   void set_logits(ValueId logits) { graph_.logits = logits; }
 
   void fail_with(Error error);

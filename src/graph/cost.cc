@@ -53,6 +53,12 @@ Cost embed(const Call& c) {
 }
 Cost matmul(const Call& c) { return c.products(1); }
 Cost qkv(const Call& c) { return c.products(3); }
+Cost qkv_store(const Call& c) {
+  Cost sum = c.products(3);
+  const uint64_t k = c.rows(c.in(0)) * c.in(2).n_rows, v = c.rows(c.in(0)) * c.in(3).n_rows;
+  sum.bytes += kv_bytes_of(c.context.kv_k, k) + kv_bytes_of(c.context.kv_v, v);
+  return sum;
+}
 Cost glu(const Call& c) { return c.products(2); }
 Cost rope_table(const Call& c) { return {c.all_bytes(), 20 * c.rows(c.out(0)) * c.out(0).width}; }
 Cost kv_store(const Call& c) {

@@ -143,7 +143,7 @@ Result<Node> make_node(Graph& graph, Op op, std::vector<ValueId> inputs, const A
   return node;
 }
 
-ValueId Builder::add_op(Op op, std::initializer_list<ValueId> inputs, const Attrs& attrs) {
+ValueId Builder::add_op(Op op, std::vector<ValueId> inputs, const Attrs& attrs) {
   if (error_) return 0;
   std::vector<ValueId> present;
   for (ValueId id : inputs)

@@ -87,6 +87,13 @@ struct Node {
   bool in_place = false;  // set by the alias pass: output 0 lives where the op's in-place input lives
 };
 
+// Which inputs of a qkv_store node are what; 0: it has none of these. Beside x, wq, wk, wv and the cache (0 to 4).
+struct QkvStoreInputs {
+  size_t table = 0, biases = 0, norms = 0;  // biases: of q, k, v; norms: of q and k
+  size_t count = 5;
+};
+QkvStoreInputs qkv_store_inputs(size_t n_inputs, const Attrs& attrs);
+
 struct Graph {
   std::vector<Value> values;
   std::vector<Node> nodes;

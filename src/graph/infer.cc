@@ -1,4 +1,5 @@
 // Shape rules of the ops: one small function a rule of ops.def.
+#include <algorithm>
 #include <cmath>
 
 #include "graph/graph.h"
@@ -164,6 +165,42 @@ Out qkv(const Call& c) {
   return out;
 }
 
+Out norm_add_norm(const Call& c) {
+  const auto is_weight = [&](const Value& v) {
+    return is_vector(v) && v.width == (c.attrs.group ? c.attrs.group : c.in(0).width);
+  };
+  if (!is_rows(c.in(0)) || !is_weight(c.in(1)) || !is_rows(c.in(2)) || c.in(0).rows != c.in(2).rows ||
+      c.in(0).width != c.in(2).width || !is_weight(c.in(3)))
+    return c.misfit("wants a row, a norm weight, a residual row and another norm weight");
+  return std::vector{like(c.in(0), c.in(0).width), like(c.in(0), c.in(0).width)};
+}
+
+Out qkv_store(const Call& c) {
+  const Attrs& a = c.attrs;
+  const Value& state = c.in(4);
+  const QkvStoreInputs at = qkv_store_inputs(c.inputs.size(), a);
+  if (at.count != c.inputs.size()) return c.misfit("wants biases for q, k and v or none, norms for q and k or none");
+  if (!is_rows(c.in(0)) || state.kind != ValueKind::state) return c.misfit("wants activations and a cache");
+  const KvSpec& kv = state.kv;
+  if (a.n_head_kv != kv.n_head_kv || a.d_head != kv.d_head || a.d_value != kv.d_value)
+    return c.misfit("the cache has other heads");
+  const uint64_t widths[3] = {uint64_t(a.n_head) * a.d_head, uint64_t(a.n_head_kv) * a.d_head,
+                              uint64_t(a.n_head_kv) * a.d_value};
+  for (size_t i = 0; i < 3; ++i) {
+    const Value& w = c.in(1 + i);
+    if (!is_matrix(w) || w.width != c.in(0).width || w.n_rows != widths[i])
+      return c.misfit("wants matrices that give the heads");
+    if (at.biases && (!is_vector(c.in(at.biases + i)) || c.in(at.biases + i).width != widths[i]))
+      return c.misfit("wants biases as long as the outputs");
+    if (at.norms && i < 2 && (!is_vector(c.in(at.norms + i)) || c.in(at.norms + i).width != a.d_head))
+      return c.misfit("wants norm weights as long as a head");
+  }
+  if (at.table && (!is_rows(c.in(at.table)) || c.in(at.table).rows != c.in(0).rows || c.in(at.table).width != a.n_rot ||
+                   a.n_rot > a.d_head))
+    return c.misfit("the table does not fit the head");
+  return std::vector{like(c.in(0), uint32_t(widths[0]))};
+}
+
 Out glu(const Call& c) {
   if (!is_rows(c.in(0)) || !is_matrix(c.in(1)) || !is_matrix(c.in(2)) || c.in(1).width != c.in(0).width ||
       c.in(2).width != c.in(0).width || c.in(1).n_rows != c.in(2).n_rows)
@@ -172,6 +209,15 @@ Out glu(const Call& c) {
 }
 
 }  // namespace
+
+QkvStoreInputs qkv_store_inputs(size_t n_inputs, const Attrs& attrs) {
+  QkvStoreInputs at;
+  if (attrs.n_rot) at.table = at.count++;
+  const size_t rest = n_inputs - std::min(n_inputs, at.count);
+  if (rest >= 3) at.biases = at.count, at.count += 3;
+  if (rest == 2 || rest == 5) at.norms = at.count, at.count += 2;
+  return at;
+}
 
 Result<std::vector<Value>> infer(const Graph& graph, Op op, const std::vector<ValueId>& inputs, const Attrs& attrs) {
   const OpInfo& row = info(op);

@@ -183,6 +183,11 @@ TEST_F(Shapes, Fused) {
 
 TEST_F(Shapes, ArityAndMissingInputs) {
   EXPECT_EQ(b.shape(Op::add, {b.x64}), "add: has 1 inputs, wants 2 to 2");
+  good(Op::norm_add_norm, {b.x64, b.v64, b.x64, b.v64}, {}, "f32 [tokens][64], f32 [tokens][64]");
+  bad(Op::norm_add_norm, {b.x64, b.v64, b.x64, b.v32}, {},
+      "wants a row, a norm weight, a residual row and another norm weight");
+  good(Op::mul_sigmoid, {b.x64, b.x64}, {}, "f32 [tokens][64]");
+  bad(Op::mul_sigmoid, {b.x64, b.x32}, {}, "wants equal shapes");
   EXPECT_EQ(b.shape(Op::qkv, std::vector<ValueId>(8, b.x64)), "qkv: has 8 inputs, wants 4 to 7");
   EXPECT_EQ(b.shape(Op::silu, {kNone}), "silu: an input is missing");
   for (size_t i = 0; i < kOps; ++i) {  // no op reads beyond its inputs, whatever they are
@@ -203,6 +208,7 @@ TEST(OpTable, RowsAreSound) {
     EXPECT_LT(row.in_place, row.least_inputs) << row.name;
     EXPECT_TRUE(row.in_place < 0 || row.n_outputs > 0) << row.name;
     const std::string text = describe(Op(i), {.eps = 1e-5f,
+                                              .eps2 = 1e-6f,
                                               .scale = 2,
                                               .softcap = 3,
                                               .group = 4,

@@ -369,6 +369,86 @@ TEST(FusePass, ProjectionsWithAllBiasesOrNone) {
   }
 }
 
+// ---- what only devices want that pay for each step between dispatches
+
+FakeDevice gpu() {
+  FakeDevice device("gpu");
+  device.none.clear();
+  return device;
+}
+
+TEST(FusePass, FromProjectionsToTheCache) {
+  const FakeDevice device = gpu();
+  const Graph chunk = after(Stage::fused, Decoder(3).with_head(), {&device});
+  EXPECT_EQ(count(chunk, Op::qkv_store), 2u);
+  EXPECT_EQ(count(chunk, Op::kv_store), 1u);  // the last layer's q runs on other rows
+  const Graph all_rows =
+      plan(Decoder(3).with_head(), {&device}, {.stop_after = Stage::fused}, {8, 8, true, Tail::logits}).graph;
+  EXPECT_EQ(count(all_rows, Op::qkv_store), 3u);
+  for (const Op op : {Op::qkv, Op::rope, Op::kv_store}) EXPECT_EQ(count(all_rows, op), 0u) << info(op).name;
+  const Node* node = all(all_rows, Op::qkv_store)[0];
+  EXPECT_EQ(describe(node->op, node->attrs), "n_head=2 n_head_kv=1 d_head=32 d_value=32 n_rot=32");
+  EXPECT_EQ(node->inputs.size(), 6u);
+  for (uint32_t biases = 0; biases < 8; ++biases) {
+    const Graph graph =
+        plan(projections(biases), {&device}, {.stop_after = Stage::fused}, {8, 8, true, Tail::logits}).graph;
+    ASSERT_EQ(count(graph, Op::qkv_store), biases == 0 || biases == 7 ? 1u : 0u) << biases;
+    if (biases != 7) continue;
+    const Node* with = all(graph, Op::qkv_store)[0];
+    ASSERT_EQ(with->inputs.size(), 9u);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(graph.value(with->inputs[6 + i]).name, std::string("b") + "qkv"[i]);
+  }
+  for (int again = 0; again < 3; ++again)  // q, k or v that somebody else reads
+    EXPECT_EQ(
+        count(plan(projections(0, again), {&device}, {.stop_after = Stage::fused}, {8, 8, true, Tail::logits}).graph,
+              Op::qkv_store),
+        0u);
+}
+
+// q and k must agree in what stands between; what does not stays as it is.
+TEST(FusePass, QueriesAndKeysAlike) {
+  const FakeDevice device = gpu();
+  for (int difference = 0; difference < 6; ++difference) {
+    Decoder b(0);
+    const ValueId other = b.rope_table(b.input(Input::positions), kNone, {.n_rot = 32, .freq_base = 5});
+    ValueId q = b.matmul(b.x, b.matrix("q", 64, 64)), k = b.matmul(b.x, b.matrix("k", 32, 64));
+    const ValueId v = b.matmul(b.x, b.matrix("v", 32, 64));
+    q = b.rms_norm(q, b.vector("nq", 32), 1e-5f, 32);
+    if (difference != 1) k = b.rms_norm(k, b.vector("nk", 32), difference == 2 ? 1e-6f : 1e-5f, 32);
+    q = b.rope(q, b.table, 2, {.n_rot = 32});
+    if (difference != 3)
+      k = b.rope(k, difference == 4 ? other : b.table, 1, {.n_rot = 32, .interleaved = difference == 5});
+    const ValueId cache = b.kv({.layer = 0, .n_head_kv = 1, .d_head = 32, .d_value = 32});
+    b.kv_store(k, v, cache);
+    b.set_logits(b.attention(q, cache, 2, 1));
+    const Graph graph = plan(b.done(), {&device}, {.stop_after = Stage::fused}, {8, 8, true, Tail::logits}).graph;
+    EXPECT_EQ(count(graph, Op::qkv_store), difference == 0 ? 1u : 0u) << difference;
+    if (difference == 0) {
+      const Node* node = all(graph, Op::qkv_store)[0];
+      ASSERT_EQ(node->inputs.size(), 8u);
+      EXPECT_EQ(graph.value(node->inputs[6]).name, "nq");
+      EXPECT_EQ(graph.value(node->inputs[7]).name, "nk");
+      EXPECT_EQ(node->attrs.eps, 1e-5f);
+    }
+  }
+}
+
+TEST(FusePass, NormsAroundAResidualAndGates) {
+  const FakeDevice device = gpu();
+  Decoder b(0);
+  const ValueId s = b.add(b.rms_norm(b.silu(b.x), b.vector("post", 64), 1e-8f), b.x);
+  const ValueId y = b.rms_norm(s, b.vector("pre", 64), 1e-5f);
+  b.set_logits(b.add(s, b.mul(b.sigmoid(b.gelu(b.x)), y)));
+  const Graph graph = plan(b.done(), {&device}, {.stop_after = Stage::fused}, {8, 8, true, Tail::logits}).graph;
+  ASSERT_EQ(count(graph, Op::norm_add_norm), 1u);
+  const Node* node = all(graph, Op::norm_add_norm)[0];
+  EXPECT_EQ(graph.value(node->inputs[1]).name, "post");
+  EXPECT_EQ(graph.value(node->inputs[3]).name, "pre");
+  EXPECT_EQ(describe(node->op, node->attrs), "eps=1e-08 eps2=1e-05");
+  ASSERT_EQ(count(graph, Op::mul_sigmoid), 1u);
+  EXPECT_EQ(all(graph, Op::mul_sigmoid)[0]->inputs[0], node->outputs[1]);  // what is gated comes first
+}
+
 TEST(FusePass, ProjectionsThatOthersRead) {
   for (int again = 0; again < 3; ++again) {
     EXPECT_EQ(count(fused_all_rows(projections(0, again)), Op::qkv), 1u);  // an output of the fused op all the same

@@ -86,6 +86,36 @@ class Maker {
     builder_.kv_store(k, v, state);
     return builder_.attention(q, state, n_head, scale, softcap);
   }
+  struct Projections {
+    struct {
+      uint32_t n_head, n_head_kv, d_head;
+    } heads;
+    uint32_t n_rot = 0;
+    bool interleaved = false, norms = false, biases = false;
+  };
+  // q; matrices of different formats.
+  ValueId qkv_store(const Projections& p) {
+    const auto [n_head, n_head_kv, d] = p.heads;
+    const uint32_t q = n_head * d, kv = n_head_kv * d;
+    const ValueId x = rows(256), state = builder_.kv({n_layers_++, n_head_kv, d, d, 0});
+    const ValueId wq = matrix(Format::q4_k, q, 256), wk = matrix(Format::q8_0, kv, 256),
+                  wv = matrix(Format::q6_k, kv, 256);
+    std::vector<ValueId> inputs = {x, wq, wk, wv, state};
+    if (p.n_rot) inputs.push_back(builder_.rope_table(positions(), kNone, {.n_rot = p.n_rot}));
+    if (p.biases)
+      for (const uint32_t width : {q, kv, kv}) inputs.push_back(vector(width));
+    if (p.norms)
+      for (int i = 0; i < 2; ++i) inputs.push_back(vector(d));
+    Attrs attrs{.eps = 1e-6f, .n_head = n_head, .n_head_kv = n_head_kv, .d_head = d, .d_value = d};
+    attrs.n_rot = p.n_rot, attrs.interleaved = p.interleaved;
+    last_state_ = state;
+    return builder_.add_op(Op::qkv_store, std::move(inputs), attrs);
+  }
+  // What attention makes of the q and the cache of such an op; scores near 1 whether heads are normalised or not.
+  ValueId qkv_stored(const Projections& p) {
+    const ValueId q = qkv_store(p);
+    return builder_.attention(q, last_state_, p.heads.n_head, p.norms ? 0.1f : 1e-4f);
+  }
   // Layers of different windows, so different block tables.
   ValueId two_groups() {
     const ValueId full = attention(2, {.n_head_kv = 1, .d_head = 64, .d_value = 64}, 0.125f);
@@ -126,7 +156,7 @@ class Maker {
   std::deque<std::vector<uint8_t>> bytes_;
   uint32_t n_vocab_ = kVocab;
   uint32_t n_layers_ = 0;
-  ValueId same_ = kNone;
+  ValueId same_ = kNone, last_state_ = kNone;
 };
 
 enum class Outputs { all, some, none };

@@ -24,6 +24,7 @@ inline constexpr Tolerance kFunctions{"exp and tanh in f32", 1e-7, 2e-6};
 inline constexpr Tolerance kSums{"sums in f32 instead of double or of fused ones", 1e-37, 1e-5};
 inline constexpr Tolerance kOneSum{"as kSums; a single sum may cancel to far less than its terms, which are near 1",
                                    2e-5, 1e-5};
+inline constexpr Tolerance kRoundedCache{"what is stored may round to the neighbouring half", 1e-6, 1e-3};
 inline constexpr Tolerance kAttention{"scores, exp and sums in f32", 1e-6, 2e-5};
 
 struct Case {

@@ -387,7 +387,9 @@ TEST(Reference, FusedIsTheCompositionOfItsParts) {
       q = b.rope(b.rms_norm(q, m.vector(32), 1e-6f, 32), table, 2, rope);
       k = b.rope(b.rms_norm(k, m.vector(32), 1e-6f, 32), table, 1, rope);
       b.kv_store(k, v, state);
-      ValueId out = b.matmul(b.attention(q, state, 2, 0.18f), m.matrix(Format::q4_1, 64, 64));
+      const ValueId seen =
+          b.mul(b.attention(q, state, 2, 0.18f), b.sigmoid(b.matmul(normed, m.matrix(Format::q4_0, 64, 64))));
+      ValueId out = b.matmul(seen, m.matrix(Format::q4_1, 64, 64));
       if (layer == 0) out = b.rms_norm(out, m.vector(64), 1e-6f);
       x = b.add(x, out);
       const ValueId ffn = b.rms_norm(x, m.vector(64), 1e-6f);
@@ -405,7 +407,7 @@ TEST(Reference, FusedIsTheCompositionOfItsParts) {
     const auto plan = make_plan(*graph, {8, 8, true, Tail::logits}, {&device, 1});
     ASSERT_TRUE(plan) << plan.error().message;
     for (const Node& node : (*plan).graph.nodes) fused.insert(node.op);
-    for (Op op : {Op::norm_mul, Op::add_norm_mul, Op::norm_mul_add, Op::qkv, Op::glu})
+    for (Op op : {Op::norm_mul, Op::add_norm_mul, Op::norm_add_norm, Op::mul_sigmoid, Op::qkv_store, Op::glu})
       EXPECT_TRUE(fused.count(op)) << info(op).name;
 
     const BackendOptions options = backend_options(mode, KvType::f16, 2);

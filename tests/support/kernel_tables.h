@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <functional>
 #include <set>
 
@@ -11,7 +12,11 @@
 namespace argent::test {
 
 struct FakeDevice : KernelTable {
-  explicit FakeDevice(std::string n, std::set<Op> lacking = {}) : name(std::move(n)), none(std::move(lacking)) {}
+  explicit FakeDevice(std::string n, std::set<Op> lacking = {}) : name(std::move(n)), none(std::move(lacking)) {
+    none.insert(kWholeLayers.begin(), kWholeLayers.end());
+  }
+  // Fusions that a CPU gains nothing from.
+  static constexpr std::array kWholeLayers = {Op::norm_add_norm, Op::mul_sigmoid, Op::qkv_store};
 
   std::string device_name() const override { return name; }
   Kernel find(const Graph& graph, const Node& node) const override {

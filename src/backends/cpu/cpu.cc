@@ -61,6 +61,7 @@ class CpuBackend final : public Backend {
         return {false,
                 fmt::format("{}: rows of {} are no multiple of {} elements", info(node.op).name, describe(v), kGroup)};
     }
+    if (!has_task(node.op)) return {false, fmt::format("{}: NONE, its parts are as fast", info(node.op).name)};
     // The tasks of these take one kind of input where the op has two.
     const DType seen = graph.value(node.inputs[0]).dtype;
     if ((node.op == Op::argmax || node.op == Op::copy) && seen != DType::f32)

@@ -207,6 +207,10 @@ OpTask op_task(Op op) {
       return {run_add_norm_mul, Sharing::rows};
     case Op::norm_mul_add:
       return {run_norm_mul_add, Sharing::rows};
+    case Op::norm_add_norm:
+    case Op::mul_sigmoid:
+    case Op::qkv_store:
+      break;
   }
   return {nullptr, Sharing::free};
 }
@@ -265,6 +269,8 @@ uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, 
   if (node.op == Op::attention) return attention_workspace(node, n_threads);
   return sample_workspace(node, n_rows, n_threads);
 }
+
+bool has_task(Op op) { return op_task(op).run != nullptr; }
 
 Result<TaskList> make_tasks(Plan plan, const Resources& res) {
   TaskList list;

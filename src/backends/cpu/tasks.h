@@ -136,6 +136,8 @@ struct ProductsMemory {
 uint64_t workspace_bytes(const Graph& graph, const Node& node, uint32_t n_rows, uint32_t n_threads,
                          ActivationMode mode);
 
+bool has_task(Op op);
+
 // Resolves a plan's nodes to tasks.
 Result<TaskList> make_tasks(Plan plan, const Resources& resources);
 

@@ -108,10 +108,17 @@ struct CommandList {
 
 using Status = Result<void>;
 
+struct DeviceInfo {
+  std::string description = "a device without a name";
+  uint64_t memory_free = 0;  // bytes that may be allocated; 0: unknown
+  uint64_t max_buffer_bytes = UINT64_MAX;
+};
+
 // Not thread-safe. Buffers and pipelines named by a list live until the wait after its submit.
 class Device {
  public:
   virtual ~Device() = default;
+  virtual DeviceInfo info() const { return {}; }
   // Uninitialised memory, aligned to at least 256 bytes.
   virtual Result<std::unique_ptr<Buffer>> alloc(size_t size) = 0;
   // Memory of the caller's (a mapped file), which must outlive the buffer; kernels may only read it.

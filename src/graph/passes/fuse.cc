@@ -143,10 +143,83 @@ std::optional<Match> glu(const Links& l, const Node& node) {
   return std::nullopt;
 }
 
+// norm_mul(norm_mul_add(x, w, r), w2): the sum lives on for the residual stream
+std::optional<Match> norm_add_norm(const Links& l, const Node& node) {
+  if (node.op != Op::norm_mul) return std::nullopt;
+  const Node* sum = l.made_by(node.inputs[0], Op::norm_mul_add);
+  if (!sum || sum->attrs.group != node.attrs.group) return std::nullopt;
+  Attrs attrs = sum->attrs;
+  attrs.eps2 = node.attrs.eps;
+  return Match{{l.index(sum), l.index(&node)},
+               l.index(sum),
+               fused_node(Op::norm_add_norm, {sum->inputs[0], sum->inputs[1], sum->inputs[2], node.inputs[1]},
+                          {sum->outputs[0], node.outputs[0]}, attrs, node)};
+}
+
+// mul(x, sigmoid(g)), either way round
+std::optional<Match> mul_sigmoid(const Links& l, const Node& node) {
+  if (node.op != Op::mul) return std::nullopt;
+  for (size_t side : {1u, 0u})
+    if (const Node* gate = l.only_part(node.inputs[side], Op::sigmoid))
+      return Match{{l.index(gate), l.index(&node)},
+                   l.index(&node),
+                   fused_node(Op::mul_sigmoid, {node.inputs[1 - side], gate->inputs[0]}, node.outputs, {}, node)};
+  return std::nullopt;
+}
+
+// From qkv to the cache: [norm of the heads,] [rope,] kv_store. Stands where the last of them stood.
+std::optional<Match> qkv_store(const Links& l, const Node& node) {
+  if (node.op != Op::attention) return std::nullopt;
+  const Node* store = nullptr;
+  for (size_t n = 0; n < l.index(&node); ++n)
+    if (l.graph.nodes[n].op == Op::kv_store && l.graph.nodes[n].inputs[2] == node.inputs[1]) store = &l.graph.nodes[n];
+  const Node* qkv = store ? l.only_part(store->inputs[1], Op::qkv) : nullptr;
+  if (!qkv || qkv->outputs[2] != store->inputs[1]) return std::nullopt;
+  struct Chain {
+    const Node *rope = nullptr, *norm = nullptr;
+    ValueId from = kNone;
+  };
+  const auto chain = [&](ValueId id) {
+    Chain c;
+    if ((c.rope = l.only_part(id, Op::rope))) id = c.rope->inputs[0];
+    if ((c.norm = l.only_part(id, Op::norm_mul))) id = c.norm->inputs[0];
+    if (l.uses[id] == 1) c.from = id;
+    return c;
+  };
+  const Chain q = chain(node.inputs[0]), k = chain(store->inputs[0]);
+  const Attrs& heads = node.attrs;
+  if (q.from != qkv->outputs[0] || k.from != qkv->outputs[1] || bool(q.rope) != bool(k.rope) ||
+      bool(q.norm) != bool(k.norm))
+    return std::nullopt;
+  Match match{{l.index(qkv), l.index(store)}, 0, fused_node(Op::qkv_store, {}, {node.inputs[0]}, {}, *qkv)};
+  Attrs& a = match.fused.attrs;
+  a.n_head = heads.n_head, a.n_head_kv = heads.n_head_kv, a.d_head = heads.d_head, a.d_value = heads.d_value;
+  std::vector<ValueId>& inputs = match.fused.inputs;
+  inputs.assign(qkv->inputs.begin(), qkv->inputs.begin() + 4);
+  inputs.push_back(node.inputs[1]);
+  if (q.rope) {
+    if (q.rope->inputs[1] != k.rope->inputs[1] || q.rope->attrs.interleaved != k.rope->attrs.interleaved)
+      return std::nullopt;
+    a.n_rot = q.rope->attrs.n_rot, a.interleaved = q.rope->attrs.interleaved;
+    inputs.push_back(q.rope->inputs[1]);
+    match.parts.push_back(l.index(q.rope)), match.parts.push_back(l.index(k.rope));
+  }
+  inputs.insert(inputs.end(), qkv->inputs.begin() + 4, qkv->inputs.end());
+  if (q.norm) {
+    if (q.norm->attrs.group != a.d_head || k.norm->attrs.group != a.d_head || q.norm->attrs.eps != k.norm->attrs.eps)
+      return std::nullopt;
+    a.eps = q.norm->attrs.eps;
+    inputs.push_back(q.norm->inputs[1]), inputs.push_back(k.norm->inputs[1]);
+    match.parts.push_back(l.index(q.norm)), match.parts.push_back(l.index(k.norm));
+  }
+  match.at = *std::max_element(match.parts.begin(), match.parts.end());
+  return match;
+}
+
 using Pattern = std::optional<Match> (*)(const Links&, const Node&);
 
 // In this order: later ones look for what earlier ones made.
-constexpr Pattern kPatterns[] = {norm_mul, norm_mul_add, add_norm_mul, qkv, glu};
+constexpr Pattern kPatterns[] = {norm_mul, norm_mul_add, add_norm_mul, qkv, glu, norm_add_norm, mul_sigmoid, qkv_store};
 
 Status apply(Graph& graph, Pattern pattern, std::span<const KernelTable* const> devices) {
   const Links links(graph);

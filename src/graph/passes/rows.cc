@@ -27,7 +27,7 @@ Status rows(Graph& graph, bool all_rows) {
   std::vector<Demand> wanted(graph.nodes.size(), kNothing);
   for (size_t n = graph.nodes.size(); n-- > 0;) {
     const Node& node = graph.nodes[n];
-    Demand most = node.op == Op::kv_store ? kTokens : kNothing;
+    Demand most = node.op == Op::kv_store || node.op == Op::qkv_store ? kTokens : kNothing;
     for (ValueId id : node.outputs) most = std::max(most, demand[id]);
     if (most != kNothing && reads_input(graph, node)) most = kTokens;  // the step's inputs come a token at a time
     wanted[n] = most;

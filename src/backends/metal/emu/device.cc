@@ -6,6 +6,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/system_memory.h"
+
 namespace argent::emu {
 
 namespace {
@@ -102,6 +104,10 @@ struct EmuDevice::Prepared {
   std::vector<Range> ranges;
   std::vector<std::vector<std::byte>> values;  // what by-value arguments point to
 };
+
+metal::DeviceInfo EmuDevice::info() const {
+  return {Machine::instrumented ? "Metal, emulated and checked" : "Metal, emulated", available_memory(), UINT64_MAX};
+}
 
 Result<std::unique_ptr<metal::Buffer>> EmuDevice::alloc(size_t size) {
   if (size == 0) return fail(Code::invalid, "a buffer of 0 bytes was asked for");

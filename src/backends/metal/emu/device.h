@@ -27,6 +27,7 @@ class EmuDevice : public metal::Device {
  public:
   explicit EmuDevice(Options options = {}) : options_(options) {}
 
+  metal::DeviceInfo info() const override;
   Result<std::unique_ptr<metal::Buffer>> alloc(size_t size) override;
   Result<std::unique_ptr<metal::Buffer>> wrap(const void* data, size_t size) override;
   Result<const metal::Pipeline*> pipeline(std::string_view name,

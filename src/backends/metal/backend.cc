@@ -1,0 +1,301 @@
+#include "backends/metal/backend.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "backends/metal/encode.h"
+#include "backends/metal/hazards.h"
+#include "backends/metal/weights.h"
+#include "base/checked.h"
+#include "base/switches.h"
+#include "graph/step_check.h"
+#include "graph/storage.h"
+#include "sample/params.h"
+
+namespace argent::metal {
+namespace {
+
+constexpr size_t kMostLists = 16;  // shapes of steps that a plan keeps lists of
+
+class MetalBackend final : public Backend {
+ public:
+  MetalBackend(const BackendOptions& options, std::string name, std::unique_ptr<Device> device)
+      : options_(options), name_(std::move(name)), device_(std::move(device)), info_(device_->info()) {}
+
+  std::string device_name() const override { return name_; }
+  Kernel find(const Graph& graph, const Node& node) const override {
+    std::string why = missing_kernel(graph, node);
+    const bool there = why.empty();
+    return {there, std::move(why)};
+  }
+  uint64_t workspace(const Graph& graph, const Node& node, uint32_t n_rows) const override {
+    const OpEncoder& op = op_encoder(node.op);
+    return op.workspace ? op.workspace(graph, node, n_rows) : 0;
+  }
+  BackendCaps caps() const override { return {name_, info_.description, info_.memory_free, false, true, false}; }
+
+  // Weights are read where the file is mapped; what lies there so that no kernel could read it is copied.
+  uint64_t weight_bytes(const Graph&, ValueId) const override { return 0; }
+  uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const override {
+    return n_blocks * (k_bytes(layer) + v_bytes(layer));
+  }
+
+  Status load(const Graph& graph, WeightStorage storage, const std::function<bool(const Progress&)>& progress) override;
+  Status allocate(const KvLayout& layout, const MemoryNeed& need) override;
+  Result<PlanId> compile(Plan plan) override;
+  Result<Ticket> run(PlanId plan, const Step& step) override;
+  Result<StepResult> wait(Ticket ticket) override;
+  Status copy_blocks(std::span<const KvCopy> copies) override;
+  uint64_t kv_block_bytes(uint32_t group) const override { return block_bytes_[group]; }
+  Status save_blocks(std::span<const KvTransfer> transfers) override;
+  Status restore_blocks(std::span<const KvTransfer> transfers) override;
+  std::string kv_format() const override {
+    return fmt::format("{} {} {}", name_, name_of(options_.kv_k), name_of(options_.kv_v));
+  }
+
+  void set_profile(bool on) override { profile_on_ = on; }
+  std::span<const NodeTime> profile() const override { return times_; }
+
+ private:
+  struct Recorded {
+    StepShape shape;
+    CommandList list;
+    std::vector<size_t> node_end;  // dispatches up to the end of each node
+  };
+  struct Compiled {
+    Plan plan;
+    StepRules rules;
+    std::vector<Recorded> lists;  // the latest last
+  };
+
+  uint64_t k_bytes(const KvSpec& layer) const {
+    return align_up(kv_bytes_of(options_.kv_k, uint64_t(kKvBlockTokens) * layer.n_head_kv * layer.d_head), 64);
+  }
+  uint64_t v_bytes(const KvSpec& layer) const {
+    return align_up(kv_bytes_of(options_.kv_v, uint64_t(kKvBlockTokens) * layer.n_head_kv * layer.d_value), 64);
+  }
+  Status record(const Compiled& compiled, const StepShape& shape, Recorded& out);
+  Result<const Recorded*> recorded(Compiled& compiled, const StepShape& shape);
+  Status run_profiled(const Recorded& recorded);
+  Status settle();  // waits for what was submitted
+  Status check_block(uint32_t group, int32_t block) const;
+  std::span<std::byte> block_at(uint32_t group, int32_t block) const {
+    return kv_[group]->fill(uint64_t(uint32_t(block)) * block_bytes_[group], block_bytes_[group]);
+  }
+
+  const BackendOptions options_;
+  const std::string name_;
+  std::unique_ptr<Device> device_;
+  const DeviceInfo info_;
+  Variants variants_;
+  Weights weights_;
+  Memory memory_;
+  std::vector<std::unique_ptr<Buffer>> kv_;  // by layer group
+  std::vector<uint64_t> block_bytes_;        // by layer group: of a block, all its layers
+  std::vector<uint32_t> group_blocks_;
+  std::vector<std::unique_ptr<Compiled>> plans_;
+  std::vector<uint8_t> slot_sampled_;
+  const Compiled* running_ = nullptr;
+  StepShape shape_;  // of the last step
+  bool submitted_ = false;
+  Status failed_;  // of a step that was settled before anybody waited for it
+  Ticket ticket_ = 0;
+  bool profile_on_ = false;
+  std::vector<NodeTime> times_;
+};
+
+Status MetalBackend::load(const Graph& graph, WeightStorage, const std::function<bool(const Progress&)>& progress) {
+  ARGENT_LET(memory_.weights, weights_.load(*device_, info_, graph, progress));
+  return {};
+}
+
+Status MetalBackend::allocate(const KvLayout& layout, const MemoryNeed& need) {
+  ARGENT_TRY(check_kv_types(layout, options_.kv_k, options_.kv_v));
+  if (need.group_blocks.size() != layout.windows.size())
+    return fail(Code::internal, "{}: blocks of {} layer groups, the model has {}", name_, need.group_blocks.size(),
+                layout.windows.size());
+  ARGENT_TRY(settle());
+  plans_.clear();
+  memory_.layout = layout;
+  memory_.kv_k = options_.kv_k, memory_.kv_v = options_.kv_v;
+  group_blocks_ = need.group_blocks;
+  block_bytes_.assign(layout.windows.size(), 0);
+  for (size_t i = 0; i < layout.layers.size(); ++i)
+    block_bytes_[layout.group_of_layer[i]] += kv_bytes(layout.layers[i], 1);
+  kv_.clear();
+  memory_.kv.clear();
+  for (size_t g = 0; g < block_bytes_.size(); ++g) {
+    ARGENT_LET(std::unique_ptr<Buffer> blocks, device_->alloc(group_blocks_[g] * block_bytes_[g]));
+    kv_.push_back(std::move(blocks));
+  }
+  std::vector<uint64_t> begin(block_bytes_.size(), 0);
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    const KvSpec& spec = layout.layers[i];
+    const uint32_t group = layout.group_of_layer[i];
+    const uint64_t before_last = (group_blocks_[group] - 1) * block_bytes_[group];
+    const uint64_t k = begin[group], v = k + k_bytes(spec);
+    memory_.kv.push_back({group,
+                          {kv_[group].get(), k, before_last + k_bytes(spec)},
+                          {kv_[group].get(), v, before_last + v_bytes(spec)},
+                          uint32_t(block_bytes_[group])});
+    begin[group] += kv_bytes(spec, 1);
+  }
+  ARGENT_LET(memory_.arena, device_->alloc(std::max<uint64_t>(need.arena_bytes, 64)));
+  return {};
+}
+
+Result<PlanId> MetalBackend::compile(Plan plan) {
+  const Graph& graph = plan.graph;
+  if (plan.arena_bytes.size() != 1 || !memory_.arena || plan.arena_bytes[0] > memory_.arena->bytes().size())
+    return fail(Code::internal, "{}: the plan wants an arena of {} bytes", name_,
+                plan.arena_bytes.empty() ? 0 : plan.arena_bytes[0]);
+  for (const Value& v : graph.values)
+    if (v.kind == ValueKind::state &&
+        std::find(memory_.layout.layers.begin(), memory_.layout.layers.end(), v.kv) == memory_.layout.layers.end())
+      return fail(Code::internal, "{}: no cache was allocated for '{}'", name_, v.name);
+  ARGENT_TRY(settle());
+  ARGENT_TRY(memory_.step.fit(*device_, memory_.layout, plan.key.n_tokens, plan.key.n_outputs));
+  for (const auto& other : plans_) other->lists.clear();  // buffers may have moved
+  auto compiled = std::make_unique<Compiled>();
+  compiled->rules = step_rules(plan, memory_.layout, group_blocks_, kKvBlockTokens);
+  compiled->plan = std::move(plan);
+  // Every pipeline is made now, and what does not fit is found.
+  for (const uint32_t n : {1u, compiled->plan.key.n_tokens}) {
+    Recorded recorded;
+    const uint32_t n_outputs = compiled->plan.key.all_rows ? n : std::min(n, compiled->plan.key.n_outputs);
+    ARGENT_TRY(record(*compiled, {n, n_outputs}, recorded));
+  }
+  plans_.push_back(std::move(compiled));
+  return PlanId(plans_.size() - 1);
+}
+
+Status MetalBackend::record(const Compiled& compiled, const StepShape& shape, Recorded& out) {
+  out.shape = shape;
+  Encoder encoder(*device_, compiled.plan, memory_, shape, variants_, out.list);
+  for (size_t n = 0; n < compiled.plan.graph.nodes.size(); ++n) {
+    ARGENT_TRY(encoder.encode(n));
+    out.node_end.push_back(out.list.dispatches.size());
+  }
+  set_barriers(out.list);
+  return {};
+}
+
+Result<const MetalBackend::Recorded*> MetalBackend::recorded(Compiled& compiled, const StepShape& shape) {
+  auto& lists = compiled.lists;
+  const auto found = std::find_if(lists.begin(), lists.end(), [&](const Recorded& r) { return r.shape == shape; });
+  if (found == lists.end()) {
+    Recorded made;
+    ARGENT_TRY(record(compiled, shape, made));
+    if (lists.size() == kMostLists) lists.erase(lists.begin());
+    lists.push_back(std::move(made));
+  } else {
+    std::rotate(found, found + 1, lists.end());
+  }
+  return &lists.back();
+}
+
+Result<Ticket> MetalBackend::run(PlanId id, const Step& step) {
+  if (id >= plans_.size()) return fail(Code::internal, "{}: no plan {}", name_, id);
+  Compiled& compiled = *plans_[id];
+  ARGENT_TRY(check_step(compiled.rules, step, slot_sampled_));
+  for (const SampleParams& params : step.sampling) ARGENT_TRY(sample::check(params));
+  failed_ = settle();
+  bool moved = false;
+  ARGENT_TRY(memory_.step.write(*device_, step, shape_, moved));
+  if (moved)
+    for (const auto& plan : plans_) plan->lists.clear();
+  ARGENT_LET(const Recorded* list, recorded(compiled, shape_));
+  running_ = &compiled;
+  if (profile_on_) {
+    ARGENT_TRY(run_profiled(*list));
+  } else {
+    ARGENT_TRY(device_->submit(list->list));
+    submitted_ = true;
+  }
+  return ++ticket_;
+}
+
+// Node after node, with the wait that belongs to it.
+Status MetalBackend::run_profiled(const Recorded& recorded) {
+  times_.clear();
+  const auto origin = std::chrono::steady_clock::now();
+  const auto since = [&](auto t) { return uint64_t(std::chrono::nanoseconds(t - origin).count()); };
+  size_t begin = 0;
+  for (size_t n = 0; n < recorded.node_end.size(); ++n) {
+    const size_t end = recorded.node_end[n];
+    CommandList part;
+    part.dispatches.assign(recorded.list.dispatches.begin() + ptrdiff_t(begin),
+                           recorded.list.dispatches.begin() + ptrdiff_t(end));
+    begin = end;
+    const auto start = std::chrono::steady_clock::now();
+    if (!part.dispatches.empty()) {
+      ARGENT_TRY(device_->submit(part));
+      ARGENT_TRY(device_->wait());
+    }
+    const auto spent = std::chrono::steady_clock::now() - start;
+    times_.push_back({uint32_t(n), uint64_t(std::chrono::nanoseconds(spent).count()), since(start), {}});
+  }
+  return {};
+}
+
+Status MetalBackend::settle() {
+  if (!std::exchange(submitted_, false)) return {};
+  return device_->wait();
+}
+
+Result<StepResult> MetalBackend::wait(Ticket ticket) {
+  if (ticket != ticket_ || !running_)
+    return fail(Code::internal, "{}: ticket {} is not the last step's", name_, ticket);
+  ARGENT_TRY(settle());
+  const Plan& plan = running_->plan;
+  StepResult result;
+  const std::byte* arena = memory_.arena->bytes().data();
+  if (plan.graph.logits != kNone)
+    result.logits = {reinterpret_cast<const float*>(arena + plan.offset[plan.graph.logits]),
+                     size_t(shape_.n_outputs) * plan.graph.value(plan.graph.logits).width};
+  return result;
+}
+
+Status MetalBackend::check_block(uint32_t group, int32_t block) const {
+  const uint32_t n_blocks = group < group_blocks_.size() ? group_blocks_[group] : 0;
+  if (uint32_t(block) < n_blocks) return {};
+  return fail(Code::internal, "{}: copy of block {} of {} in layer group {}", name_, block, n_blocks, group);
+}
+
+Status MetalBackend::copy_blocks(std::span<const KvCopy> copies) {
+  ARGENT_TRY(settle());
+  for (const KvCopy& c : copies) {
+    ARGENT_TRY(check_block(c.group, c.from));
+    ARGENT_TRY(check_block(c.group, c.to));
+    std::memmove(block_at(c.group, c.to).data(), block_at(c.group, c.from).data(), block_bytes_[c.group]);
+  }
+  return {};
+}
+
+Status MetalBackend::save_blocks(std::span<const KvTransfer> transfers) {
+  ARGENT_TRY(settle());
+  for (const KvTransfer& t : transfers) {
+    ARGENT_TRY(check_block(t.group, t.block));
+    std::memcpy(t.host, block_at(t.group, t.block).data(), block_bytes_[t.group]);
+  }
+  return {};
+}
+
+Status MetalBackend::restore_blocks(std::span<const KvTransfer> transfers) {
+  ARGENT_TRY(settle());
+  for (const KvTransfer& t : transfers) {
+    ARGENT_TRY(check_block(t.group, t.block));
+    std::memcpy(block_at(t.group, t.block).data(), t.host, block_bytes_[t.group]);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options, std::string name,
+                                              std::unique_ptr<Device> device) {
+  return std::unique_ptr<Backend>(std::make_unique<MetalBackend>(options, std::move(name), std::move(device)));
+}
+
+}  // namespace argent::metal

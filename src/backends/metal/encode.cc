@@ -1,0 +1,54 @@
+#include "backends/metal/encode.h"
+
+#include "graph/storage.h"
+
+namespace argent::metal {
+
+Place Encoder::place(ValueId id) const {
+  const Value& v = value(id);
+  switch (v.kind) {
+    case ValueKind::weight:
+      return memory_.weights[id];
+    case ValueKind::state:
+      return {};
+    case ValueKind::activation:
+      return {memory_.arena.get(), size_t(plan_.offset[id]), size_t(activation_row_bytes(v) * rows_of(id))};
+    case ValueKind::input:
+      break;
+  }
+  const StepBuffers& step = memory_.step;
+  const Buffer& buffer = v.input == Input::tokens      ? step.tokens()
+                         : v.input == Input::positions ? step.positions()
+                                                       : step.output_rows();
+  return {&buffer, 0, 4 * size_t(rows_of(id))};
+}
+
+const KvPlace& Encoder::kv_of(ValueId state) const {
+  const std::vector<KvSpec>& layers = memory_.layout.layers;
+  size_t i = 0;
+  while (!(layers[i] == value(state).kv)) ++i;  // compile() has looked for it
+  return memory_.kv[i];
+}
+
+Dispatch& Encoder::add(std::string_view kernel, std::vector<FunctionConstant> constants, Size grid, Size threads) {
+  list_.dispatches.emplace_back();
+  Dispatch& d = list_.dispatches.back();
+  auto pipeline = device_.pipeline(kernel, constants);
+  if (pipeline)
+    d.pipeline = *pipeline;
+  else if (status_)
+    status_ = pipeline.error();
+  d.grid = grid;
+  d.threads = threads;
+  return d;
+}
+
+Status Encoder::encode(size_t index) {
+  const Node& node = plan_.graph.nodes[index];
+  if (const std::string why = missing_kernel(plan_.graph, node); !why.empty())
+    return fail(Code::unsupported, "{}", why);
+  op_encoder(node.op).encode(*this, node, index);
+  return status_;
+}
+
+}  // namespace argent::metal

@@ -1,0 +1,98 @@
+// From nodes of a plan to dispatches. An encoder knows where each value lies; one function an op says which kernels run
+// over it. What differs from step to step is in buffers (StepBuffers), so that steps of one shape share a list.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/metal/device.h"
+#include "backends/metal/step_buffers.h"
+
+namespace argent::metal {
+
+// A piece of a buffer. No buffer: nothing is there.
+struct Place {
+  const Buffer* buffer = nullptr;
+  size_t offset = 0, bytes = 0;
+};
+
+// A layer's K and V in the blocks of its group.
+struct KvPlace {
+  uint32_t group = 0;
+  Place k, v;  // from the layer's place in block 0 to its end in the last one
+  uint32_t block_bytes = 0;
+};
+
+// What a backend has, for its encoder.
+struct Memory {
+  std::vector<Place> weights;  // by value of the model's graph; plans only append values
+  std::vector<KvPlace> kv;     // by layer
+  KvLayout layout;
+  KvType kv_k = KvType::f16, kv_v = KvType::f16;
+  std::unique_ptr<Buffer> arena;
+  StepBuffers step;
+};
+
+// Variants that can be turned off, to compare texts and times (base/switches.def).
+struct Variants {
+  bool matrix_products = true;
+};
+
+class Encoder {
+ public:
+  Encoder(Device& device, const Plan& plan, const Memory& memory, const StepShape& shape, const Variants& variants,
+          CommandList& list)
+      : device_(device), plan_(plan), memory_(memory), shape_(shape), variants_(variants), list_(list) {}
+
+  // Adds the dispatches of a node. unsupported: NONE for it, with what is there.
+  Status encode(size_t node);
+
+  const Memory& memory() const { return memory_; }
+  const StepShape& shape() const { return shape_; }
+  const Variants& variants() const { return variants_; }
+  const Value& value(ValueId id) const { return plan_.graph.value(id); }
+  uint32_t rows_of(ValueId id) const {
+    const Value& v = value(id);
+    if (v.rows == Rows::fixed) return v.n_rows;
+    return v.rows == Rows::tokens ? shape_.n_tokens : shape_.n_outputs;
+  }
+  // Where all rows of a value are in this step.
+  Place place(ValueId id) const;
+  const KvPlace& kv_of(ValueId state) const;
+  Place scratch(size_t node, size_t bytes) const { return {memory_.arena.get(), size_t(plan_.workspace[node]), bytes}; }
+  // The step's rows behind rows of a value: of all tokens, or of those that want logits.
+  bool has_token_rows(ValueId id) const { return value(id).rows == Rows::tokens; }
+
+  // A dispatch to be completed; a kernel that is not there fails encode().
+  Dispatch& add(std::string_view kernel, std::vector<FunctionConstant> constants, Size grid, Size threads);
+
+ private:
+  Device& device_;
+  const Plan& plan_;
+  const Memory& memory_;
+  const StepShape& shape_;
+  const Variants& variants_;
+  CommandList& list_;
+  Status status_;
+};
+
+// Binds a place; nothing there binds nothing.
+inline void bind(Dispatch& d, uint32_t index, const Place& place) {
+  if (place.buffer) d.bind(index, *place.buffer, place.offset, place.bytes);
+}
+
+constexpr uint32_t ceil_div(uint64_t a, uint64_t b) { return uint32_t((a + b - 1) / b); }
+
+// By op: what adds its dispatches, and what scratch it wants for up to n_rows rows.
+struct OpEncoder {
+  void (*encode)(Encoder& e, const Node& node, size_t index) = nullptr;
+  uint64_t (*workspace)(const Graph& graph, const Node& node, uint32_t n_rows) = nullptr;
+};
+const OpEncoder& op_encoder(Op op);
+
+// "" or why there is no kernel for the node.
+std::string missing_kernel(const Graph& graph, const Node& node);
+
+}  // namespace argent::metal

@@ -1,0 +1,12 @@
+// Which dispatches of a command list must wait for earlier ones: pure, from what each reads and writes.
+#pragma once
+
+#include "backends/metal/device.h"
+
+namespace argent::metal {
+
+// Sets Dispatch::barrier of every dispatch: where it reads what one since the last barrier writes, or writes what one
+// since then reads or writes, and nowhere else. Returns the number of levels: runs of dispatches without a barrier.
+uint32_t set_barriers(CommandList& list);
+
+}  // namespace argent::metal

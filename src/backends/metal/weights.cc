@@ -1,0 +1,82 @@
+#include "backends/metal/weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+
+namespace argent::metal {
+namespace {
+
+constexpr uintptr_t kAlignment = 16;  // of a tensor, as kernels/weights.h wants it
+constexpr uintptr_t kGap = 1 << 20;   // bytes between tensors of one buffer at most
+constexpr size_t kPage = 4096;        // the least of any system: touched one by one
+constexpr size_t kProgressBytes = 64 << 20;
+
+struct Tensor {
+  ValueId id;
+  const uint8_t* data;
+  size_t bytes;
+};
+
+// Asks for a byte of each page, to have it in memory.
+void touch(const uint8_t* data, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kPage) *static_cast<const volatile uint8_t*>(data + i);
+}
+
+}  // namespace
+
+Result<std::vector<Place>> Weights::load(Device& device, const DeviceInfo& info, const Graph& graph,
+                                         const std::function<bool(const Progress&)>& progress) {
+  std::vector<Place> places(graph.values.size());
+  std::vector<Tensor> mapped, copied;
+  uint64_t total = 0, done = 0, copied_bytes = 0;
+  for (ValueId id = 0; id < graph.values.size(); ++id) {
+    const Value& v = graph.value(id);
+    if (v.kind != ValueKind::weight) continue;
+    const Tensor tensor{id, v.data, size_t(v.file_bytes())};
+    const bool aligned = reinterpret_cast<uintptr_t>(v.data) % kAlignment == 0;
+    (aligned ? mapped : copied).push_back(tensor);
+    if (!aligned) copied_bytes += align_up(tensor.bytes, 64);
+    total += tensor.bytes;
+  }
+  std::sort(mapped.begin(), mapped.end(), [](const Tensor& a, const Tensor& b) { return a.data < b.data; });
+  // Neighbours share a buffer, up to the longest that the device takes.
+  for (size_t first = 0; first < mapped.size();) {
+    const uint8_t* begin = mapped[first].data;
+    const uint8_t* end = begin + mapped[first].bytes;
+    size_t n = first + 1;
+    for (; n < mapped.size() && mapped[n].data <= end + kGap; ++n) {
+      const uint8_t* longer = std::max(end, mapped[n].data + mapped[n].bytes);
+      if (uint64_t(longer - begin) > info.max_buffer_bytes) break;
+      end = longer;
+    }
+    ARGENT_LET(std::unique_ptr<Buffer> buffer, device.wrap(begin, size_t(end - begin)));
+    for (; first < n; ++first) {
+      const Tensor& t = mapped[first];
+      places[t.id] = {buffer.get(), size_t(t.data - begin), t.bytes};
+      for (size_t at = 0; at < t.bytes; at += kProgressBytes) {
+        const size_t piece = std::min(kProgressBytes, t.bytes - at);
+        touch(t.data + at, piece);
+        done += piece;
+        if (progress && !progress({"weights", done, total})) return fail(Code::cancelled, "loading was stopped");
+      }
+    }
+    buffers_.push_back(std::move(buffer));
+  }
+  if (copied.empty()) return places;
+  ARGENT_LET(std::unique_ptr<Buffer> buffer, device.alloc(copied_bytes));
+  size_t at = 0;
+  for (const Tensor& t : copied) {
+    std::memcpy(buffer->fill(at, t.bytes).data(), t.data, t.bytes);
+    places[t.id] = {buffer.get(), at, t.bytes};
+    at += align_up(t.bytes, 64);
+    done += t.bytes;
+    if (progress && !progress({"weights", done, total})) return fail(Code::cancelled, "loading was stopped");
+  }
+  buffers_.push_back(std::move(buffer));
+  copied_bytes_ = copied_bytes;
+  return places;
+}
+
+}  // namespace argent::metal
