@@ -19,7 +19,7 @@ MAY_INCLUDE = {
     "grammar": {"base", "tokenizer", "gguf"},
     "graph": {"base", "quant", "gguf"},
     "models": {"base", "gguf", "graph", "quant"},
-    "sample": {"base", "graph"},
+    "sample": {"base", "quant", "graph"},
     "kv": {"base"},
     "hub": {"base"},
     "backends": {"base", "quant", "graph", "sample"},

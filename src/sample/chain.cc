@@ -178,7 +178,7 @@ void top_p(Candidates list, const SampleParams& params) {
 }
 
 void min_p(Candidates list, const SampleParams& params) {
-  const uint64_t least = uint64_t(double(params.min_p) * double(kWeightOne));
+  const uint64_t least = least_weight(params.min_p);
   if (least == 0) return;
   const float best = best_logit(list);
   Candidate* end =

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "graph/step.h"
+#include "sample/exact.h"
 
 namespace argent::sample {
 
@@ -64,32 +65,16 @@ class Candidates {
 
 inline constexpr uint64_t kWeightOne = uint64_t(1) << 40;
 
-// exp(-below) * 2^40 for below = best - logit >= 0, in integers: below in steps of 2^-26 times log2(e) is n + f, and
-// 2^-f comes from a polynomial with a relative error of 4e-9. 0 from 28 on (e^-28 < 2^-40) and for NaN. The sum of 2^18
-// weights stays below 2^58.
-inline uint64_t weight(float below) {
-  if (!(below < 28.0f)) return 0;
-  const uint64_t steps = uint64_t(uint32_t(below * 0x1p26f));    // exact but for what is below a step
-  const uint64_t exponent = steps * uint64_t(1549082005) >> 24;  // log2(e) * 2^30; 32 bits of fraction
-  const uint64_t f = exponent & 0xffffffff;
-  uint64_t p = 0x5b29;  // minimax for 2^-f on [0, 1), exact at 0; 31 bits of fraction
-  for (uint64_t c : {0x4d4bfu, 0x2b846eu, 0x13b16c4u, 0x71abd68u, 0x1ebfbd73u, 0x58b90bf6u, 0x80000000u})
-    p = c - (f * p >> 32);
-  return p << 9 >> (exponent >> 32);
-}
+// exp(-below) * 2^40 for below = best - logit >= 0, in integers (exact.h). 0 from 28 on (e^-28 < 2^-40) and for NaN.
+// The sum of 2^18 weights stays below 2^58.
+inline uint64_t weight(float below) { return weight_of_steps(weight_steps(std::bit_cast<uint32_t>(below))); }
+
+// What a share is counted in, and the least weight that min_p keeps.
+inline uint64_t fraction_of(float p) { return uint64_t(double(p) * 0x1p32); }
+inline uint64_t least_weight(float min_p) { return uint64_t(double(min_p) * double(kWeightOne)); }
 
 // The share p of a sum: floor(sum * floor(p * 2^32) / 2^32), at least 1.
-inline uint64_t share_of(uint64_t sum, float p) {
-  const uint64_t fraction = uint64_t(double(p) * 0x1p32);
-  return std::max<uint64_t>(1, (sum >> 32) * fraction + ((sum & 0xffffffff) * fraction >> 32));
-}
-
-// The high half of the 128-bit product.
-inline uint64_t mul_high(uint64_t a, uint64_t b) {
-  const uint64_t a_low = a & 0xffffffff, a_high = a >> 32, b_low = b & 0xffffffff, b_high = b >> 32;
-  const uint64_t middle = a_high * b_low + (a_low * b_low >> 32);
-  return a_high * b_high + (middle >> 32) + (((middle & 0xffffffff) + a_low * b_high) >> 32);
-}
+inline uint64_t share_of(uint64_t sum, float p) { return share_of_fraction(sum, fraction_of(p)); }
 
 // The tokens before the one that a row samples; the last n_generated of them were generated.
 struct History {

@@ -1,74 +1,89 @@
 #include <fmt/format.h>
 
-#include "backends/metal/kernels/args.h"
-#include "base/half.h"
-#include "metal/cases.h"
+#include "metal/attention_bench.h"
 
 namespace argent::metal {
 
 namespace {
 
-constexpr uint32_t kHead = 128;
-
-struct Shape {
-  uint32_t kv_length, heads, kv_heads, simdgroups;
-  float size = 1.0f;      // of queries; with large ones a few positions have all the weight
-  bool opposite = false;  // keys point away from queries: all scores are so low that exp() of them is 0
+struct Named {
+  const char* kernel;
+  const char* name;
+  AttentionShape shape;
 };
 
-std::string run(Device& device, const Shape& shape) {
-  const float attention_scale = 1.0f / std::sqrt(float(kHead));
-  const uint32_t stride = shape.kv_heads * kHead, heads_of_kv = shape.heads / shape.kv_heads;
-  Numbers numbers(shape.kv_length * 101 + shape.heads);
-  auto q = numbers.floats(shape.heads * kHead, shape.size);
-  std::vector<uint16_t> k(size_t(shape.kv_length) * stride), v(k.size());
-  for (uint16_t& e : k) e = float_to_half(shape.opposite ? -std::fabs(numbers.next()) : numbers.next());
-  for (float& e : q) e = shape.opposite ? std::fabs(e) : e;
-  for (uint16_t& e : v) e = float_to_half(numbers.next());
-  std::vector<double> want(shape.heads * kHead), scale(want.size(), 1);
-  std::vector<double> p(shape.kv_length);
-  for (uint32_t h = 0; h < shape.heads; h++) {
-    const uint32_t at = h / heads_of_kv * kHead;
-    double maximum = -1e300, sum = 0;
-    for (uint32_t t = 0; t < shape.kv_length; t++) {
-      p[t] = 0;
-      for (uint32_t d = 0; d < kHead; d++) p[t] += double(q[h * kHead + d]) * half_to_float(k[t * stride + at + d]);
-      p[t] *= attention_scale;
-      maximum = std::max(maximum, p[t]);
-    }
-    for (double& e : p) {
-      e = std::exp(e - maximum);
-      sum += e;
-    }
-    for (uint32_t d = 0; d < kHead; d++) {
-      for (uint32_t t = 0; t < shape.kv_length; t++)
-        want[h * kHead + d] += p[t] / sum * half_to_float(v[t * stride + at + d]);
-    }
-  }
-  Bench bench(device);
-  const Buffer& out = bench.upload(std::vector<float>(want.size(), kUntouched));
-  Dispatch d = bench.dispatch("attention_decode_128", {}, {shape.heads}, {shape.simdgroups * kSimdWidth});
-  d.value(0, AttentionDecodeArgs{shape.kv_length, heads_of_kv, stride, attention_scale});
-  d.bind(1, bench.upload(q)).bind(2, bench.upload(k)).bind(3, bench.upload(v)).bind(4, out);
-  d.threadgroup_bytes = {(shape.simdgroups * 130 * 4 + 15) / 16 * 16};
-  bench.run({d});
-  if (!bench.error().empty()) return bench.error();
-  // Scores are sums of floats of the queries' size, and an error of a score is a relative error of its weight.
-  return compare(bench.floats(out), want, scale, shape.heads, kHead, kHead, 2e-6 * double(std::max(1.0f, shape.size)));
+const auto f16 = KvType::f16, bf16 = KvType::bf16, f32 = KvType::f32, q8_0 = KvType::q8_0;
+
+// Members are n_head, n_head_kv, d_head, d_value, sequences {length before the step, rows}.
+std::vector<Named> any_shapes() {
+  return {
+      {"any", "one_key", {1, 1, 20, 12, {{0, 1}}}},
+      {"any", "odd", {3, 1, 7, 5, {{33, 2}, {0, 3}}, bf16, f16}},
+      {"any", "long_row", {2, 2, 20, 12, {{130, 2}}, f32, bf16, 0, 1.5f, 4.0f}},
+      {"any", "512", {2, 1, 512, 512, {{40, 1}}, f16, f32, 0, 0, 1, false, 1, 64}},
+      {"any", "window", {2, 1, 12, 20, {{100, 3}, {10, 11}, {64, 1}}, f16, f16, 37}},
+      {"any", "q8_0", {2, 1, 32, 64, {{31, 2}}, q8_0, q8_0}},
+      {"any", "very_low", {1, 1, 24, 24, {{40, 1}}, f16, f16, 0, 0, 900.0f, true}},
+      {"any", "peaked", {2, 1, 24, 24, {{70, 1}}, f16, f16, 0, 0, 400.0f}},
+  };
+}
+
+std::vector<Named> decode_shapes() {
+  return {
+      {"decode", "one_key", {2, 2, 64, 64, {{0, 1}}}},
+      {"decode", "mixed", {3, 1, 64, 64, {{50, 2}, {3, 9}, {95, 1}}, f16, bf16}},
+      {"decode", "split", {2, 1, 64, 64, {{700, 1}, {31, 1}}}},
+      {"decode", "splits_33", {1, 1, 64, 64, {{9600, 1}}, f16, f16, 0, 0, 1, false, 64}},
+      {"decode", "splits_2_and_3", {2, 1, 64, 64, {{700, 1}, {600, 1}, {31, 1}, {900, 1}}}},
+      {"decode", "gqa_5", {5, 1, 64, 64, {{33, 1}}, f16, f16, 20}},
+      {"decode", "split", {1, 1, 80, 80, {{640, 1}}, f16, f16, 0, 0, 30}},
+      {"decode", "gqa_11", {22, 2, 80, 80, {{40, 1}}, bf16, f16}},
+      {"decode", "window", {8, 2, 80, 80, {{100, 3}, {10, 1}}, f16, f16, 37}},
+      {"decode", "window_split", {2, 2, 96, 96, {{900, 2}}, f16, f32, 611, 1.5f, 4.0f}},
+      {"decode", "q8_0", {4, 2, 96, 96, {{66, 1}}, q8_0, q8_0}},
+      {"decode", "gqa_8", {8, 1, 96, 96, {{45, 1}}, f16, f16, 0, 0, 90}},
+      {"decode", "gqa_3", {3, 1, 96, 96, {{32, 2}}, f32, f32}},
+      {"decode", "split", {1, 1, 128, 128, {{590, 1}}, f16, f16}},
+      {"decode", "mixed_types", {6, 1, 128, 128, {{131, 3}}, q8_0, bf16}},
+      {"decode", "very_low", {2, 1, 128, 128, {{40, 1}}, f16, f16, 0, 0, 900.0f, true}},
+      {"decode", "peaked", {2, 1, 128, 128, {{70, 1}}, f16, f16, 0, 0, 400.0f}},
+      {"decode", "simdgroups", {2, 2, 128, 128, {{70, 1}}, f32, f16, 0, 0, 1, false, 1, 64}},
+      {"decode", "gqa_6", {6, 1, 256, 256, {{65, 1}}, f16, f32, 50, 3.0f, 3.0f}},
+      {"decode", "split", {2, 2, 256, 256, {{600, 1}}, bf16, q8_0, 0, 0, 1, false, 2}},
+  };
+}
+
+std::vector<Named> prefill_shapes() {
+  return {
+      {"prefill", "ten", {2, 1, 64, 64, {{0, 10}}}},
+      {"prefill", "two_tiles", {3, 3, 64, 64, {{0, 41}, {5, 2}, {60, 33}}, f16, bf16}},
+      {"prefill", "window", {2, 1, 64, 64, {{100, 40}, {7, 20}}, f16, f16, 19}},
+      {"prefill", "peaked", {2, 1, 64, 64, {{70, 12}}, f16, f16, 0, 0, 60}},
+      {"prefill", "odd_80", {2, 1, 80, 80, {{90, 43}}, bf16, f16, 0, 1.5f, 4.0f}},
+      {"prefill", "window_80", {1, 1, 80, 80, {{75, 50}}, f16, f16, 65, 0, 30}},
+      {"prefill", "q8_0", {2, 2, 96, 96, {{20, 13}, {0, 9}}, q8_0, q8_0, 0, 0, 20}},
+      {"prefill", "f32", {1, 1, 96, 96, {{33, 31}}, f32, f32, 33, 0, 60}},
+      {"prefill", "gqa", {6, 2, 128, 128, {{30, 17}}, f16, q8_0}},
+      {"prefill", "window_128", {1, 1, 128, 128, {{37, 24}}, bf16, f16, 23}},
+      {"prefill", "very_low", {1, 1, 128, 128, {{20, 30}}, f16, f16, 0, 0, 900.0f, true}},
+      {"prefill", "peaked", {1, 1, 128, 128, {{70, 12}}, f16, f16, 0, 0, 60.0f}},
+      {"prefill", "256", {2, 1, 256, 256, {{60, 20}}, f16, f16, 0, 3.0f, 3.0f}},
+      {"prefill", "window_256", {1, 1, 256, 256, {{60, 41}}, bf16, f32, 44, 0, 40}},
+  };
 }
 
 std::vector<Case> attention_cases() {
   std::vector<Case> cases;
-  for (const Shape& s : {Shape{1, 2, 1, 4},
-                         {33, 3, 3, 1},
-                         {100, 4, 2, 2},
-                         {131, 3, 1, 4},
-                         {70, 2, 1, 2, 400.0f},
-                         {40, 2, 1, 2, 60.0f, true}}) {
-    cases.push_back({"attention_decode_128",
-                     fmt::format("attention_decode_128_kv_{}_heads_{}_{}_simdgroups_{}", s.kv_length, s.heads,
-                                 s.kv_heads, s.simdgroups),
-                     [=](Device& device) { return run(device, s); }});
+  for (const auto& shapes : {any_shapes(), decode_shapes(), prefill_shapes()}) {
+    for (const Named& n : shapes) {
+      // Cases called splits are those of the kernel that joins them.
+      const std::string name = n.name, kernel = fmt::format("attention_{}", n.kernel);
+      const std::string full = name.starts_with("splits")       ? "attention_combine"
+                               : n.kernel == std::string("any") ? kernel
+                                                                : fmt::format("{}_{}", kernel, n.shape.d_head);
+      cases.push_back({full, fmt::format("{}_{}", full, name),
+                       [=](Device& device) { return run_attention(device, n.kernel, n.shape); }});
+    }
   }
   return cases;
 }

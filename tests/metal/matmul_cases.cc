@@ -3,8 +3,8 @@
 
 #include "backends/metal/kernels/args.h"
 #include "metal/cases.h"
+#include "metal/matrices.h"
 #include "metal/weights.h"
-#include "quant/formats.h"
 
 namespace argent::metal {
 
@@ -18,46 +18,24 @@ struct Shape {
 std::string run(Device& device, const std::string& kernel, Format format, const Shape& shape, Size grid, Size threads,
                 std::vector<uint32_t> threadgroup_bytes, double tolerance) {
   Numbers numbers(shape.rows * 1000003 + shape.cols * 101 + shape.tokens);
-  const auto weights = random_rows(format, shape.rows, shape.cols, numbers);
+  const Matrix w(format, shape.rows, shape.cols, numbers);
   const uint32_t x_stride = shape.cols + shape.x_gap, y_stride = shape.rows + shape.y_gap;
   // No bytes after the last row: reading on is out of bounds.
   const auto x = numbers.floats(size_t(shape.tokens - 1) * x_stride + shape.cols);
-  std::vector<double> want, scale;
-  std::vector<float> row(shape.cols);
-  std::vector<std::vector<float>> w(shape.rows, row);
-  for (uint32_t r = 0; r < shape.rows; r++)
-    decode_row(format, weights.data() + r * row_bytes(format, shape.cols), w[r].data(), shape.cols);
-  for (uint32_t t = 0; t < shape.tokens; t++) {
-    for (uint32_t r = 0; r < shape.rows; r++) {
-      double sum = 0, absolute = 0;
-      for (uint32_t c = 0; c < shape.cols; c++) {
-        const double product = double(w[r][c]) * x[size_t(t) * x_stride + c];
-        sum += product;
-        absolute += std::fabs(product);
-      }
-      want.push_back(sum);
-      scale.push_back(absolute);
-    }
-  }
+  const Products want(w, x, shape.tokens, x_stride);
   Bench bench(device);
   const Buffer& y = bench.upload(std::vector<float>(size_t(shape.tokens - 1) * y_stride + shape.rows, kUntouched));
   Dispatch d = bench.dispatch(kernel, {}, grid, threads);
   d.value(0, MatmulArgs{shape.rows, shape.cols, shape.tokens, x_stride, y_stride});
-  d.bind(1, bench.upload(weights)).bind(2, bench.upload(x)).bind(3, y);
+  d.bind(1, bench.upload(w.bytes)).bind(2, bench.upload(x)).bind(3, y);
   d.threadgroup_bytes = std::move(threadgroup_bytes);
   bench.run({d});
   if (!bench.error().empty()) return bench.error();
-  return compare(bench.floats(y), want, scale, shape.tokens, shape.rows, y_stride, tolerance);
+  return compare(bench.floats(y), want.sum, want.magnitude, shape.tokens, shape.rows, y_stride, tolerance);
 }
-
-uint32_t groups(uint32_t n, uint32_t of) { return (n + of - 1) / of; }
 
 std::vector<Case> matmul_cases() {
   std::vector<Case> cases;
-  // Sums of floats in 32 lanes: half a unit in the last place for each of the additions of a lane and of the lanes.
-  constexpr double kFloatSums = 1e-6;
-  // Weights and activations are rounded to halves: half a unit in the last of 11 bits each.
-  constexpr double kHalves = 2 * 0x1p-11;
   for (const FormatInfo& f : kFormats) {
     if (!f.format) continue;
     const Format format = *f.format;
@@ -78,8 +56,14 @@ std::vector<Case> matmul_cases() {
     for (const Shape& s : {Shape{1, block, 2}, {5, odd * block, 3, 4, 1}, {6, 2 * block, 5}, {9, 3 * block, 8, 0, 2}})
       add("mul_mv_tokens_", s, {groups(s.rows, 4)}, {64}, {}, kFloatSums);
     const uint32_t step = std::max(f.block, 32u);
-    for (const Shape& s : {Shape{64, step, 32, 4, 0}, {65, step, 33, 0, 3}, {3, 2 * step, 9}, {64, step, 3}})
-      add("mul_mm_", s, {groups(s.rows, 64), groups(s.tokens, 32)}, {128}, {8192}, kHalves);
+    // The last tile of tokens has 1 to 40, in groups of 8 that are full or not.
+    for (const Shape& s : {Shape{64, step, 32, 4, 0},
+                           {65, step, 33, 0, 3},
+                           {3, 2 * step, 9},
+                           {64, step, 3},
+                           {64, step, 72},
+                           {2, step, 41}})
+      add("mul_mm_", s, {groups(s.rows, 64), mul_mm_token_tiles(s.tokens)}, {128}, {6656}, kHalves);
   }
   return cases;
 }

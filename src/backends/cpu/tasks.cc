@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "backends/cpu/rope_table.h"
+#include "graph/rope_frequencies.h"
 #include "graph/storage.h"
 
 namespace argent::cpu {

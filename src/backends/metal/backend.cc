@@ -20,8 +20,12 @@ constexpr size_t kMostLists = 16;  // shapes of steps that a plan keeps lists of
 
 class MetalBackend final : public Backend {
  public:
-  MetalBackend(const BackendOptions& options, std::string name, std::unique_ptr<Device> device)
-      : options_(options), name_(std::move(name)), device_(std::move(device)), info_(device_->info()) {}
+  MetalBackend(const BackendOptions& options, std::string name, std::unique_ptr<Device> device, Variants variants)
+      : options_(options),
+        name_(std::move(name)),
+        device_(std::move(device)),
+        info_(device_->info()),
+        variants_(std::move(variants)) {}
 
   std::string device_name() const override { return name_; }
   Kernel find(const Graph& graph, const Node& node) const override {
@@ -29,9 +33,10 @@ class MetalBackend final : public Backend {
     const bool there = why.empty();
     return {there, std::move(why)};
   }
+  bool wants_fused(Op op) const override { return variants_.has(info(op).name); }
   uint64_t workspace(const Graph& graph, const Node& node, uint32_t n_rows) const override {
-    const OpEncoder& op = op_encoder(node.op);
-    return op.workspace ? op.workspace(graph, node, n_rows) : 0;
+    const OpEncoder op = op_encoder(node.op);
+    return op.workspace ? op.workspace(graph, node, n_rows, variants_) : 0;
   }
   BackendCaps caps() const override { return {name_, info_.description, info_.memory_free, false, true, false}; }
 
@@ -66,7 +71,9 @@ class MetalBackend final : public Backend {
   struct Compiled {
     Plan plan;
     StepRules rules;
-    std::vector<Recorded> lists;  // the latest last
+    StepPolicy policy;
+    std::vector<std::unique_ptr<Buffer>> constants;  // by node
+    std::vector<Recorded> lists;                     // the latest last
   };
 
   uint64_t k_bytes(const KvSpec& layer) const {
@@ -88,7 +95,7 @@ class MetalBackend final : public Backend {
   const std::string name_;
   std::unique_ptr<Device> device_;
   const DeviceInfo info_;
-  Variants variants_;
+  const Variants variants_;
   Weights weights_;
   Memory memory_;
   std::vector<std::unique_ptr<Buffer>> kv_;  // by layer group
@@ -159,12 +166,27 @@ Result<PlanId> MetalBackend::compile(Plan plan) {
   for (const auto& other : plans_) other->lists.clear();  // buffers may have moved
   auto compiled = std::make_unique<Compiled>();
   compiled->rules = step_rules(plan, memory_.layout, group_blocks_, kKvBlockTokens);
+  compiled->policy = {plan.key.n_tokens, plan.key.n_outputs, variants_.has("split"), variants_.has("flash"), 0};
+  if (graph.sampled != kNone)
+    for (const Node& node : graph.nodes)
+      if (node.op == Op::adjust || node.op == Op::argmax || node.op == Op::top_k)
+        compiled->policy.n_vocab = graph.value(node.inputs[0]).width;
   compiled->plan = std::move(plan);
+  for (const Node& node : compiled->plan.graph.nodes) {
+    compiled->constants.emplace_back();
+    const auto make = op_encoder(node.op).constants;
+    if (!make) continue;
+    const std::vector<std::byte> bytes = make(compiled->plan.graph, node);
+    ARGENT_LET(compiled->constants.back(), device_->alloc(bytes.size()));
+    std::memcpy(compiled->constants.back()->fill(0, bytes.size()).data(), bytes.data(), bytes.size());
+  }
   // Every pipeline is made now, and what does not fit is found.
   for (const uint32_t n : {1u, compiled->plan.key.n_tokens}) {
     Recorded recorded;
     const uint32_t n_outputs = compiled->plan.key.all_rows ? n : std::min(n, compiled->plan.key.n_outputs);
-    ARGENT_TRY(record(*compiled, {n, n_outputs}, recorded));
+    StepShape shape{n, n_outputs, true, true, {}};
+    shape.attention.assign(memory_.step.n_lists(), {1, 1, n > kDecodeRows ? 1u : 0u});
+    ARGENT_TRY(record(*compiled, shape, recorded));
   }
   plans_.push_back(std::move(compiled));
   return PlanId(plans_.size() - 1);
@@ -172,11 +194,15 @@ Result<PlanId> MetalBackend::compile(Plan plan) {
 
 Status MetalBackend::record(const Compiled& compiled, const StepShape& shape, Recorded& out) {
   out.shape = shape;
-  Encoder encoder(*device_, compiled.plan, memory_, shape, variants_, out.list);
+  out.list.dispatches.clear();
+  Encoder encoder(*device_, compiled.plan, memory_, shape, variants_, compiled.constants, out.list);
+  ARGENT_TRY(encoder.begin());
   for (size_t n = 0; n < compiled.plan.graph.nodes.size(); ++n) {
     ARGENT_TRY(encoder.encode(n));
     out.node_end.push_back(out.list.dispatches.size());
   }
+  ARGENT_TRY(encoder.end());
+  if (!out.node_end.empty()) out.node_end.back() = out.list.dispatches.size();
   set_barriers(out.list);
   return {};
 }
@@ -202,7 +228,7 @@ Result<Ticket> MetalBackend::run(PlanId id, const Step& step) {
   for (const SampleParams& params : step.sampling) ARGENT_TRY(sample::check(params));
   failed_ = settle();
   bool moved = false;
-  ARGENT_TRY(memory_.step.write(*device_, step, shape_, moved));
+  ARGENT_TRY(memory_.step.write(*device_, step, compiled.policy, shape_, moved));
   if (moved)
     for (const auto& plan : plans_) plan->lists.clear();
   ARGENT_LET(const Recorded* list, recorded(compiled, shape_));
@@ -213,6 +239,12 @@ Result<Ticket> MetalBackend::run(PlanId id, const Step& step) {
     ARGENT_TRY(device_->submit(list->list));
     submitted_ = true;
   }
+  if (compiled.plan.graph.sampled != kNone)
+    for (const int32_t row : step.output_rows) {
+      const uint32_t slot = step.sequences[step.row_sequence[uint32_t(row)]].slot;
+      if (slot >= slot_sampled_.size()) slot_sampled_.resize(slot + 1, 0);
+      slot_sampled_[slot] = 1;
+    }
   return ++ticket_;
 }
 
@@ -254,6 +286,8 @@ Result<StepResult> MetalBackend::wait(Ticket ticket) {
   if (plan.graph.logits != kNone)
     result.logits = {reinterpret_cast<const float*>(arena + plan.offset[plan.graph.logits]),
                      size_t(shape_.n_outputs) * plan.graph.value(plan.graph.logits).width};
+  if (plan.graph.sampled != kNone)
+    result.sampled = {reinterpret_cast<const int32_t*>(arena + plan.offset[plan.graph.sampled]), shape_.n_outputs};
   return result;
 }
 
@@ -294,8 +328,23 @@ Status MetalBackend::restore_blocks(std::span<const KvTransfer> transfers) {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options, std::string name,
-                                              std::unique_ptr<Device> device) {
-  return std::unique_ptr<Backend>(std::make_unique<MetalBackend>(options, std::move(name), std::move(device)));
+                                              std::unique_ptr<Device> device, std::string_view without) {
+  Variants variants;
+  variants.kv_k = options.kv_k, variants.kv_v = options.kv_v;
+  variants.n_cores = device->info().n_cores;
+  std::vector<std::string_view> known(std::begin(kFamilies), std::end(kFamilies));
+  for (size_t op = size_t(Op::norm_mul); op < kOps; ++op) known.push_back(info(Op(op)).name);
+  while (!without.empty()) {
+    const size_t end = std::min(without.find(','), without.size());
+    const std::string_view one = without.substr(0, end);
+    if (std::find(known.begin(), known.end(), one) == known.end())
+      return fail(Code::invalid, "ARGENT_METAL_WITHOUT: there is no '{}' to leave out, there are {}", one,
+                  fmt::join(known, ", "));
+    variants.without.emplace_back(one);
+    without.remove_prefix(std::min(end + 1, without.size()));
+  }
+  return std::unique_ptr<Backend>(
+      std::make_unique<MetalBackend>(options, std::move(name), std::move(device), std::move(variants)));
 }
 
 }  // namespace argent::metal

@@ -112,6 +112,7 @@ struct DeviceInfo {
   std::string description = "a device without a name";
   uint64_t memory_free = 0;  // bytes that may be allocated; 0: unknown
   uint64_t max_buffer_bytes = UINT64_MAX;
+  uint32_t n_cores = 0;  // 0: unknown
 };
 
 // Not thread-safe. Buffers and pipelines named by a list live until the wait after its submit.

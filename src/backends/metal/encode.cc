@@ -1,5 +1,6 @@
 #include "backends/metal/encode.h"
 
+#include "backends/metal/encode_ops.h"
 #include "graph/storage.h"
 
 namespace argent::metal {
@@ -17,7 +18,7 @@ Place Encoder::place(ValueId id) const {
       break;
   }
   const StepBuffers& step = memory_.step;
-  const Buffer& buffer = v.input == Input::tokens      ? step.tokens()
+  const Buffer& buffer = v.input == Input::tokens      ? step.ids()
                          : v.input == Input::positions ? step.positions()
                                                        : step.output_rows();
   return {&buffer, 0, 4 * size_t(rows_of(id))};
@@ -43,11 +44,26 @@ Dispatch& Encoder::add(std::string_view kernel, std::vector<FunctionConstant> co
   return d;
 }
 
+Status Encoder::begin() {
+  if (shape_.resolves) resolve_tokens(*this);
+  return status_;
+}
+
+Status Encoder::end() {
+  if (plan_.graph.sampled != kNone) store_tokens(*this, plan_.graph.sampled);
+  return status_;
+}
+
 Status Encoder::encode(size_t index) {
   const Node& node = plan_.graph.nodes[index];
   if (const std::string why = missing_kernel(plan_.graph, node); !why.empty())
     return fail(Code::unsupported, "{}", why);
+  const size_t before = list_.dispatches.size();
   op_encoder(node.op).encode(*this, node, index);
+  // A step may want no logits at all.
+  list_.dispatches.erase(std::remove_if(list_.dispatches.begin() + ptrdiff_t(before), list_.dispatches.end(),
+                                        [](const Dispatch& d) { return d.grid.count() == 0; }),
+                         list_.dispatches.end());
   return status_;
 }
 

@@ -2,7 +2,7 @@
 // over it. What differs from step to step is in buffers (StepBuffers), so that steps of one shape share a list.
 #pragma once
 
-#include <initializer_list>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -35,21 +35,42 @@ struct Memory {
   StepBuffers step;
 };
 
-// Variants that can be turned off, to compare texts and times (base/switches.def).
+// What kernels are chosen by beside shapes. `without`, to compare texts and times: names of kernel families (kFamilies)
+// and of fused ops.
 struct Variants {
-  bool matrix_products = true;
+  std::vector<std::string> without;
+  KvType kv_k = KvType::f16, kv_v = KvType::f16;
+  uint32_t n_cores = 0;  // of the GPU; 0: not known
+  bool has(std::string_view name) const { return std::find(without.begin(), without.end(), name) == without.end(); }
+};
+inline constexpr std::string_view kFamilies[] = {
+    "matrix",  // products of many rows by simdgroup_matrix: several of a few rows
+    "tokens",  // products of 2 to 8 rows: one a row
+    "split",   // keys of one row divided among threadgroups: one has them all
+    "flash",   // attention of many rows: row by row
 };
 
 class Encoder {
  public:
+  // constants: by node, what its OpEncoder::constants gave.
   Encoder(Device& device, const Plan& plan, const Memory& memory, const StepShape& shape, const Variants& variants,
-          CommandList& list)
-      : device_(device), plan_(plan), memory_(memory), shape_(shape), variants_(variants), list_(list) {}
+          std::span<const std::unique_ptr<Buffer>> constants, CommandList& list)
+      : device_(device),
+        plan_(plan),
+        memory_(memory),
+        shape_(shape),
+        variants_(variants),
+        constants_(constants),
+        list_(list) {}
 
+  // Adds what comes before the first node, and after the last one.
+  Status begin();
+  Status end();
   // Adds the dispatches of a node. unsupported: NONE for it, with what is there.
   Status encode(size_t node);
 
   const Memory& memory() const { return memory_; }
+  const Graph& graph() const { return plan_.graph; }
   const StepShape& shape() const { return shape_; }
   const Variants& variants() const { return variants_; }
   const Value& value(ValueId id) const { return plan_.graph.value(id); }
@@ -62,8 +83,12 @@ class Encoder {
   Place place(ValueId id) const;
   const KvPlace& kv_of(ValueId state) const;
   Place scratch(size_t node, size_t bytes) const { return {memory_.arena.get(), size_t(plan_.workspace[node]), bytes}; }
-  // The step's rows behind rows of a value: of all tokens, or of those that want logits.
-  bool has_token_rows(ValueId id) const { return value(id).rows == Rows::tokens; }
+  // The cache's types, as function constants 10 and 11.
+  std::vector<FunctionConstant> kv_types() const {
+    return {{10, uint32_t(memory_.kv_k)}, {11, uint32_t(memory_.kv_v)}};
+  }
+  uint32_t max_rows(Rows rows) const { return plan_.max_rows(rows); }
+  Place constant(size_t node) const { return {constants_[node].get(), 0, 0}; }
 
   // A dispatch to be completed; a kernel that is not there fails encode().
   Dispatch& add(std::string_view kernel, std::vector<FunctionConstant> constants, Size grid, Size threads);
@@ -74,6 +99,7 @@ class Encoder {
   const Memory& memory_;
   const StepShape& shape_;
   const Variants& variants_;
+  const std::span<const std::unique_ptr<Buffer>> constants_;
   CommandList& list_;
   Status status_;
 };
@@ -88,9 +114,10 @@ constexpr uint32_t ceil_div(uint64_t a, uint64_t b) { return uint32_t((a + b - 1
 // By op: what adds its dispatches, and what scratch it wants for up to n_rows rows.
 struct OpEncoder {
   void (*encode)(Encoder& e, const Node& node, size_t index) = nullptr;
-  uint64_t (*workspace)(const Graph& graph, const Node& node, uint32_t n_rows) = nullptr;
+  uint64_t (*workspace)(const Graph& graph, const Node& node, uint32_t n_rows, const Variants& variants) = nullptr;
+  std::vector<std::byte> (*constants)(const Graph& graph, const Node& node) = nullptr;  // made once a plan
 };
-const OpEncoder& op_encoder(Op op);
+OpEncoder op_encoder(Op op);
 
 // "" or why there is no kernel for the node.
 std::string missing_kernel(const Graph& graph, const Node& node);

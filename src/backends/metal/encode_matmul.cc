@@ -23,6 +23,8 @@ Place rows_at(const Place& all, uint32_t width, uint32_t first, uint32_t n) {
   return {all.buffer, all.offset + 4 * size_t(first) * width, 4 * size_t(n) * width};
 }
 
+}  // namespace
+
 void product(Encoder& e, const Place& x, ValueId weight, const Place& y, uint32_t n_rows) {
   const Value& w = e.value(weight);
   const MatmulArgs args{w.n_rows, w.width, n_rows, w.width, w.n_rows};
@@ -40,7 +42,7 @@ void product(Encoder& e, const Place& x, ValueId weight, const Place& y, uint32_
     bind(d, 3, rows_at(y, w.n_rows, first, a.tokens));
     return &d;
   };
-  switch (product_kernel(w.format, w.width, n_rows, e.variants().matrix_products)) {
+  switch (product_kernel(w.format, w.width, n_rows, e.variants().has("matrix"))) {
     case Product::plain:
       dispatch("mul_mv_plain", args, 0, {ceil_div(w.n_rows, 2), n_rows}, {64});
       break;
@@ -48,6 +50,10 @@ void product(Encoder& e, const Place& x, ValueId weight, const Place& y, uint32_
       dispatch("mul_mv_", args, 0, {ceil_div(w.n_rows, rows_of_mul_mv(w.format))}, {64});
       break;
     case Product::tokens:
+      if (!e.variants().has("tokens")) {
+        dispatch("mul_mv_", args, 0, {ceil_div(w.n_rows, rows_of_mul_mv(w.format)), n_rows}, {64});
+        break;
+      }
       for (uint32_t first = 0; first < n_rows; first += kTokensAtOnce) {
         MatmulArgs part = args;
         part.tokens = std::min(kTokensAtOnce, n_rows - first);
@@ -55,12 +61,11 @@ void product(Encoder& e, const Place& x, ValueId weight, const Place& y, uint32_
       }
       break;
     case Product::matrix:
-      dispatch("mul_mm_", args, 0, {ceil_div(w.n_rows, 64), ceil_div(n_rows, 32)}, {128})->threadgroup_bytes = {8192};
+      dispatch("mul_mm_", args, 0, {ceil_div(w.n_rows, 64), mul_mm_token_tiles(n_rows)}, {128})->threadgroup_bytes = {
+          kMulMmBytes};
       break;
   }
 }
-
-}  // namespace
 
 void encode_embed(Encoder& e, const Node& node, size_t) {
   const Value& table = e.value(node.inputs[1]);

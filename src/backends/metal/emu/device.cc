@@ -106,7 +106,7 @@ struct EmuDevice::Prepared {
 };
 
 metal::DeviceInfo EmuDevice::info() const {
-  return {Machine::instrumented ? "Metal, emulated and checked" : "Metal, emulated", available_memory(), UINT64_MAX};
+  return {Machine::instrumented ? "Metal, emulated and checked" : "Metal, emulated", available_memory(), UINT64_MAX, 0};
 }
 
 Result<std::unique_ptr<metal::Buffer>> EmuDevice::alloc(size_t size) {

@@ -20,6 +20,9 @@ struct MatmulArgs {
 };
 static_assert(sizeof(MatmulArgs) == 20, "the same for all compilers");
 
+// Tiles of tokens of mul_mm: of 32, but the last takes up to 40.
+inline uint32_t mul_mm_token_tiles(uint32_t tokens) { return tokens <= 8 ? 1 : (tokens + 23) / 32; }
+
 // y[t] = row ids[t] of a table, its elements as floats.
 struct GetRowsArgs {
   uint32_t rows;      // of the table; every id is less
@@ -27,21 +30,5 @@ struct GetRowsArgs {
   uint32_t y_stride;  // a multiple of 4
 };
 static_assert(sizeof(GetRowsArgs) == 12, "the same for all compilers");
-
-// y[r] = x[r] / sqrt(mean(x[r]^2) + eps), times the weight where there is one.
-struct RmsNormArgs {
-  uint32_t cols;
-  float eps;
-};
-static_assert(sizeof(RmsNormArgs) == 8, "the same for all compilers");
-
-// One query a head against the first kv_length rows of the cache.
-struct AttentionDecodeArgs {
-  uint32_t kv_length;
-  uint32_t heads_of_kv;  // query heads that share a key head
-  uint32_t kv_stride;    // from a position of the cache to the next; a multiple of 4
-  float scale;
-};
-static_assert(sizeof(AttentionDecodeArgs) == 16, "the same for all compilers");
 
 }  // namespace argent

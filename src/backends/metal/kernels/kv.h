@@ -28,4 +28,34 @@ inline uint kv_element(uint head_kv, uint position, uint d) {
   return (head_kv * kKvPositions + position % kKvPositions) * d;
 }
 
+// Element i of the K or V of a layer's block, which has `elements` of them: the type is a function constant, so one
+// branch is left.
+inline float kv_one(device const uchar* block, uint type, uint i, uint elements) {
+  if (type == kKvF16) {
+    return float(reinterpret_cast<device const half*>(block)[i]);
+  }
+  if (type == kKvBf16) {
+    return as_type<float>(uint(reinterpret_cast<device const ushort*>(block)[i]) << 16);
+  }
+  if (type == kKvF32) {
+    return reinterpret_cast<device const float*>(block)[i];
+  }
+  return float(reinterpret_cast<device const half*>(block + elements)[i / 32]) * float(as_type<char>(block[i]));
+}
+
+// Elements i to i + 3; i is a multiple of 4.
+inline float4 kv_four(device const uchar* block, uint type, uint i, uint elements) {
+  if (type == kKvF16) {
+    return float4(reinterpret_cast<device const half4*>(block)[i / 4]);
+  }
+  if (type == kKvBf16) {
+    return as_type<float4>(uint4(reinterpret_cast<device const ushort4*>(block)[i / 4]) << 16);
+  }
+  if (type == kKvF32) {
+    return reinterpret_cast<device const float4*>(block)[i / 4];
+  }
+  return float(reinterpret_cast<device const half*>(block + elements)[i / 32]) *
+         float4(reinterpret_cast<device const char4*>(block)[i / 4]);
+}
+
 }  // namespace argent

@@ -3,38 +3,112 @@
 // half; sums are floats. Columns are a multiple of 32. Weights of F32 and BF16 beyond 65504 become infinite: the host
 // takes mul_mv for such.
 //
-// threadgroup(0): 8192 bytes; the tiles of a step, then, of a tile that sticks out of y, the sums.
+// The last tile takes up to 40 tokens, so that a few more than a multiple of 32 do not read and decode the weights once
+// more; of a tile with fewer, groups of 8 tokens that it lacks are neither loaded nor multiplied. A SIMD-group has 16
+// rows by all tokens: whatever their number, the four have the same work.
+//
+// glu_mm is the gated feed-forward y = act(x Wg^T) * (x Wu^T): the 64 rows of a tile are 32 of gate and the same 32 of
+// up, which meet in the SIMD-group that has both.
+//
+// Grid: x of rows / 64 threadgroups (glu_mm: 32), rounded up, y of mul_mm_token_tiles(tokens).
+// threadgroup(0): 6656 bytes, the tiles of a step; at the end, sums of tiles that stick out of y.
+#include "backends/metal/kernels/activation.h"
 #include "backends/metal/kernels/args.h"
+#include "backends/metal/kernels/dots.h"
 #include "backends/metal/kernels/weights.h"
 
 using namespace metal;
 using namespace argent;
 
+MTL_FC(uint, kFormatGate, 20);  // ids of quant/formats.def
+MTL_FC(uint, kFormatUp, 21);
+MTL_FC(uint, kGluAct, 22);  // kActSilu, kActGelu
+
 // 8 x 8 pieces lie one after the other, so that a matrix load reads 128 bytes in a row: piece (k / 8, r / 8), then r,
 // then k.
 inline uint mul_mm_piece(uint r, uint k, uint rows) { return (k / 8 * (rows / 8) + r / 8) * 64 + r % 8 * 8; }
 
+// Groups of 8 tokens of the tile that begins at a token.
+inline uint mul_mm_fragments(uint tokens, uint token0) {
+  const uint left = tokens - token0;
+  return left > 40 ? 4 : (left + 7) / 8;
+}
+
+// Eight weights to the tile.
+inline void stage_weights(threadgroup half* tile_w, uint row, uint k, float4 low, float4 high) {
+  threadgroup half4* to = reinterpret_cast<threadgroup half4*>(tile_w + mul_mm_piece(row, k, 64));
+  to[0] = half4(low);
+  to[1] = half4(high);
+}
+
+// Eight activations of a token to the tile.
+inline void stage_token(threadgroup half* tile_x, uint token, uint k, device const float* x) {
+  device const float4* from = reinterpret_cast<device const float4*>(x);
+  threadgroup half4* to = reinterpret_cast<threadgroup half4*>(tile_x + mul_mm_piece(token, k, 40));
+  to[0] = half4(from[0]);
+  to[1] = half4(from[1]);
+}
+
+// Activations of 32 columns, from column k0 on: a thread stages eight of a token, and of a fifth group's.
+inline void stage_tokens(constant MatmulArgs& args, threadgroup half* tile_x, device const float* x, uint token0,
+                         uint fragments, uint k0, uint index) {
+  const uint token = index / 4;
+  const uint more = token + 32;
+  const uint k = index % 4 * 8;
+  if (token < 8 * fragments) {  // not mutated: more is loaded, and not used
+    stage_token(tile_x, token, k, x + ulong(min(token0 + token, args.tokens - 1)) * args.x_stride + k0 + k);
+  }
+  if (more < 8 * fragments) {
+    stage_token(tile_x, more, k, x + ulong(min(token0 + more, args.tokens - 1)) * args.x_stride + k0 + k);
+  }
+}
+
+// Sums of 8 tokens by 8 rows: 2 i and 2 i + 1 of tokens 8 i on, by the SIMD-group's first and second 8 rows of the
+// tile.
+struct TileSums {
+  simdgroup_float8x8 sum[10];
+};
+
+inline void multiply_tiles(threadgroup const half* tile_w, threadgroup const half* tile_x, uint first_row,
+                           uint second_row, uint fragments, thread TileSums& sums) {
+  simdgroup_half8x8 b[8];
+  MTL_UNROLL
+  for (uint k = 0; k < 4; k++) {
+    simdgroup_load(b[2 * k], tile_w + mul_mm_piece(first_row, 8 * k, 64), 8, 0, true);
+    simdgroup_load(b[2 * k + 1], tile_w + mul_mm_piece(second_row, 8 * k, 64), 8, 0, true);
+  }
+  MTL_UNROLL
+  for (uint i = 0; i < 5; i++) {  // a constant bound keeps the sums in registers
+    if (i < fragments) {          // the same in the whole threadgroup
+      MTL_UNROLL
+      for (uint k = 0; k < 4; k++) {
+        simdgroup_half8x8 a;
+        simdgroup_load(a, tile_x + mul_mm_piece(8 * i, 8 * k, 40), 8);
+        simdgroup_multiply_accumulate(sums.sum[2 * i], a, b[2 * k], sums.sum[2 * i]);
+        simdgroup_multiply_accumulate(sums.sum[2 * i + 1], a, b[2 * k + 1], sums.sum[2 * i + 1]);
+      }
+    }
+  }
+}
+
 template <class Reader>
 inline void mul_mm(constant MatmulArgs& args, device const typename Reader::Block* w, device const float* x,
-                   device float* y, threadgroup half* tiles, uint3 group, uint index, uint simdgroup) {
+                   device float* y, threadgroup half* tiles, uint3 group, uint index, uint simdgroup, uint lane) {
   threadgroup half* tile_w = tiles;            // 64 rows
-  threadgroup half* tile_x = tiles + 64 * 32;  // 32 tokens
+  threadgroup half* tile_x = tiles + 64 * 32;  // 40 tokens
   const uint row0 = group.x * 64;
   const uint token0 = group.y * 32;
+  const uint fragments = mul_mm_fragments(args.tokens, token0);
   const uint blocks = args.cols / Reader::kElements;
-  // Of its step, a thread stages 16 weights of a row and 8 activations of a token.
+  // Of a step, a thread stages 16 weights of a row.
   const uint w_row = index / 2;
   const uint w_k = index % 2 * 16;
-  const uint x_token = index / 4;
-  const uint x_k = index % 4 * 8;
   device const typename Reader::Block* w_blocks = w + ulong(min(row0 + w_row, args.rows - 1)) * blocks;
-  device const float* x_row = x + ulong(min(token0 + x_token, args.tokens - 1)) * args.x_stride;
-  // A SIMD-group has 16 tokens by 32 rows.
-  const uint sum_token = simdgroup / 2 * 16;
-  const uint sum_row = simdgroup % 2 * 32;
-  simdgroup_float8x8 sums[8];
-  for (uint i = 0; i < 8; i++) {
-    sums[i] = make_filled_simdgroup_matrix<float, 8>(0.0f);
+  const uint first_row = 16 * simdgroup;
+  TileSums sums;
+  MTL_UNROLL
+  for (uint i = 0; i < 10; i++) {
+    sums.sum[i] = make_filled_simdgroup_matrix<float, 8>(0.0f);
   }
   for (uint k0 = 0; k0 < args.cols; k0 += 32) {
     MTL_UNROLL
@@ -43,69 +117,107 @@ inline void mul_mm(constant MatmulArgs& args, device const typename Reader::Bloc
       float4 low;
       float4 high;
       Reader::eight(w_blocks + k / Reader::kElements, k % Reader::kElements / 8, low, high);
-      threadgroup half4* to = reinterpret_cast<threadgroup half4*>(tile_w + mul_mm_piece(w_row, w_k + 8 * e, 64));
-      to[0] = half4(low);
-      to[1] = half4(high);
+      stage_weights(tile_w, w_row, w_k + 8 * e, low, high);
     }
-    device const float4* from = reinterpret_cast<device const float4*>(x_row + k0 + x_k);
-    threadgroup half4* to = reinterpret_cast<threadgroup half4*>(tile_x + mul_mm_piece(x_token, x_k, 32));
-    to[0] = half4(from[0]);
-    to[1] = half4(from[1]);
+    stage_tokens(args, tile_x, x, token0, fragments, k0, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    MTL_UNROLL
-    for (uint k = 0; k < 32; k += 8) {
-      simdgroup_half8x8 a[2];
-      simdgroup_half8x8 b[4];
-      MTL_UNROLL
-      for (uint i = 0; i < 2; i++) {
-        simdgroup_load(a[i], tile_x + mul_mm_piece(sum_token + 8 * i, k, 32), 8);
-      }
-      MTL_UNROLL
-      for (uint j = 0; j < 4; j++) {
-        simdgroup_load(b[j], tile_w + mul_mm_piece(sum_row + 8 * j, k, 64), 8, 0, true);
-      }
-      MTL_UNROLL
-      for (uint i = 0; i < 2; i++) {
-        MTL_UNROLL
-        for (uint j = 0; j < 4; j++) {
-          simdgroup_multiply_accumulate(sums[4 * i + j], a[i], b[j], sums[4 * i + j]);
+    multiply_tiles(tile_w, tile_x, first_row, first_row + 8, fragments, sums);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  threadgroup float* scratch = reinterpret_cast<threadgroup float*>(tiles) + 128 * simdgroup;  // 8 tokens of 16 rows
+  device float* to = y + ulong(token0) * args.y_stride + row0 + first_row;
+  MTL_UNROLL
+  for (uint i = 0; i < 5; i++) {
+    if (i < fragments) {  // these are the same in the whole threadgroup
+      if (row0 + 64 <= args.rows && token0 + 8 * i + 8 <= args.tokens) {
+        simdgroup_store(sums.sum[2 * i], to + ulong(8 * i) * args.y_stride, args.y_stride);
+        simdgroup_store(sums.sum[2 * i + 1], to + ulong(8 * i) * args.y_stride + 8, args.y_stride);
+      } else {
+        simdgroup_store(sums.sum[2 * i], scratch, 16);
+        simdgroup_store(sums.sum[2 * i + 1], scratch + 8, 16);
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+        for (uint e = lane; e < 128; e += 32) {
+          const uint token = 8 * i + e / 16;
+          if (token0 + token < args.tokens && row0 + first_row + e % 16 < args.rows) {
+            to[ulong(token) * args.y_stride + e % 16] = scratch[e];
+          }
         }
+        simdgroup_barrier(mem_flags::mem_threadgroup);
       }
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-  }
-  if (row0 + 64 <= args.rows && token0 + 32 <= args.tokens) {  // the same in the whole threadgroup
-    device float* to = y + ulong(token0 + sum_token) * args.y_stride + row0 + sum_row;
-    for (uint i = 0; i < 2; i++) {
-      for (uint j = 0; j < 4; j++) {
-        simdgroup_store(sums[4 * i + j], to + ulong(8 * i) * args.y_stride + 8 * j, args.y_stride);
-      }
-    }
-    return;
-  }
-  threadgroup float* scratch = reinterpret_cast<threadgroup float*>(tiles);  // 32 tokens of 64 rows
-  for (uint i = 0; i < 2; i++) {
-    for (uint j = 0; j < 4; j++) {
-      simdgroup_store(sums[4 * i + j], scratch + (sum_token + 8 * i) * 64 + sum_row + 8 * j, 64);
-    }
-  }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint i = index; i < 32 * 64; i += 128) {
-    const uint token = token0 + i / 64;
-    const uint row = row0 + i % 64;
-    if (token < args.tokens && row < args.rows) {
-      y[ulong(token) * args.y_stride + row] = scratch[i];
     }
   }
 }
 
-#define FORMAT(name, NAME, id, elements, bytes)                                                                       \
-  kernel void mul_mm_##name(constant MatmulArgs& args [[buffer(0)]],                                                  \
-                            device const NAME##Reader::Block* w [[buffer(1)]], device const float* x [[buffer(2)]],   \
-                            device float* y [[buffer(3)]], threadgroup half* tiles MTL_TG(0),                         \
-                            uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]], \
-                            uint simdgroup [[simdgroup_index_in_threadgroup]]) {                                      \
-    mul_mm<NAME##Reader>(args, w, x, y, tiles, group, index, simdgroup);                                              \
+kernel void glu_mm(constant MatmulArgs& args [[buffer(0)]],            //
+                   device const uchar* gate [[buffer(1)]],             //
+                   device const uchar* up [[buffer(2)]],               //
+                   device const float* x [[buffer(3)]],                //
+                   device float* y [[buffer(4)]],                      //
+                   threadgroup half* tiles MTL_TG(0),                  //
+                   uint3 group [[threadgroup_position_in_grid]],       //
+                   uint index [[thread_index_in_threadgroup]],         //
+                   uint simdgroup [[simdgroup_index_in_threadgroup]],  //
+                   uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup half* tile_w = tiles;            // 32 rows of gate, 32 of up
+  threadgroup half* tile_x = tiles + 64 * 32;  // 40 tokens
+  const uint row0 = group.x * 32;
+  const uint token0 = group.y * 32;
+  const uint fragments = mul_mm_fragments(args.tokens, token0);
+  const uint w_k = index % 2 * 16;
+  const uint w_row = min(row0 + index / 2 % 32, args.rows - 1);
+  TileSums sums;
+  MTL_UNROLL
+  for (uint i = 0; i < 10; i++) {
+    sums.sum[i] = make_filled_simdgroup_matrix<float, 8>(0.0f);
+  }
+  for (uint k0 = 0; k0 < args.cols; k0 += 32) {
+    MTL_UNROLL
+    for (uint e = 0; e < 2; e++) {
+      const uint k = w_k + 8 * e;
+      float4 low;
+      float4 high;
+      if (simdgroup < 2) {
+        eight_of(kFormatGate, gate, w_row, args.cols, (k0 + k) / 8, low, high);
+      } else {
+        eight_of(kFormatUp, up, w_row, args.cols, (k0 + k) / 8, low, high);
+      }
+      stage_weights(tile_w, index / 2, k, low, high);
+    }
+    stage_tokens(args, tile_x, x, token0, fragments, k0, index);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    multiply_tiles(tile_w, tile_x, 8 * simdgroup, 32 + 8 * simdgroup, fragments, sums);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  threadgroup float* scratch = reinterpret_cast<threadgroup float*>(tiles) + 128 * simdgroup;  // 8 gates, 8 ups
+  const uint row = row0 + 8 * simdgroup + lane % 8;
+  MTL_UNROLL
+  for (uint i = 0; i < 5; i++) {
+    if (i < fragments) {  // the same in the whole threadgroup
+      simdgroup_store(sums.sum[2 * i], scratch, 16);
+      simdgroup_store(sums.sum[2 * i + 1], scratch + 8, 16);
+      simdgroup_barrier(mem_flags::mem_threadgroup);
+      MTL_UNROLL
+      for (uint t0 = 0; t0 < 8; t0 += 4) {
+        const uint t = t0 + lane / 8;
+        const uint token = token0 + 8 * i + t;
+        const float g = scratch[16 * t + lane % 8];
+        const float u = scratch[16 * t + 8 + lane % 8];
+        if (token < args.tokens && row < args.rows) {
+          y[ulong(token) * args.y_stride + row] = activate(kGluAct, g) * u;
+        }
+      }
+      simdgroup_barrier(mem_flags::mem_threadgroup);
+    }
+  }
+}
+
+#define FORMAT(name, NAME, id, elements, bytes)                                                              \
+  kernel void mul_mm_##name(                                                                                 \
+      constant MatmulArgs& args [[buffer(0)]], device const NAME##Reader::Block* w [[buffer(1)]],            \
+      device const float* x [[buffer(2)]], device float* y [[buffer(3)]], threadgroup half* tiles MTL_TG(0), \
+      uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],              \
+      uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {          \
+    mul_mm<NAME##Reader>(args, w, x, y, tiles, group, index, simdgroup, lane);                               \
   }
 #define KNOWN(NAME, id, elements, bytes)
 #include "quant/formats.def"

@@ -1,13 +1,16 @@
-// Cosines and sines of a step's positions, in double: 2*n_rot/2 calls a row and step, shared by all layers, cost less
-// than the error that f32 angles bring at long contexts.
+// The angle that each pair of RoPE turns by from one position to the next, in double: a few calls a step, shared by all
+// layers, cost less than the error that f32 angles bring at long contexts.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <numbers>
 #include <vector>
 
 #include "graph/graph.h"
 
-namespace argent::cpu {
+namespace argent {
 
 class RopeFrequencies {
  public:
@@ -16,7 +19,7 @@ class RopeFrequencies {
     // YaRN (Peng et al. 2023): pairs that turn more than beta_fast times over the original context keep their
     // frequency, those below beta_slow are interpolated, and between them the two are mixed along a ramp.
     const auto correction = [&](double turns) {
-      return a.n_rot * std::log(a.n_ctx_orig / (turns * 2 * M_PI)) / (2 * std::log(double(a.freq_base)));
+      return a.n_rot * std::log(a.n_ctx_orig / (turns * 2 * std::numbers::pi)) / (2 * std::log(double(a.freq_base)));
     };
     double low = 0, high = 0;
     if (a.ext_factor != 0.0f) {
@@ -44,9 +47,23 @@ class RopeFrequencies {
     }
   }
 
+  // The same angles for devices without double: fractions of a turn in units of 2^-64. Times a position, modulo 2^64,
+  // they are right to 1e-10 of a turn at position 1,000,000.
+  std::vector<uint64_t> turns() const {
+    std::vector<uint64_t> out;
+    for (const double radians : radians_) {
+      const double turns = radians / (2 * std::numbers::pi), fraction = turns - std::floor(turns);
+      // Below 1 for all but tiny negative angles, where it rounds to a whole turn. A factor of 0 in a file makes an
+      // angle that is no number, which turns nothing here.
+      out.push_back(fraction < 1 ? uint64_t(fraction * 0x1p64) : 0);
+    }
+    return out;
+  }
+  double magnitude() const { return magnitude_; }
+
  private:
   std::vector<double> radians_;
   double magnitude_;
 };
 
-}  // namespace argent::cpu
+}  // namespace argent
