@@ -1,5 +1,22 @@
-# The Metal kernels compiled for the emulator, and their tests (docs/metal.md). Twice: fast, and with every load, store, index and
-# shift checked. The emulator needs g++: its -fsanitize=thread is what the checks hang on.
+# On a Mac the host layer over Apple's Metal. Elsewhere the Metal kernels compiled for the emulator, and their tests
+# (docs/metal.md). Twice: fast, and with every load, store, index and shift checked. The emulator needs g++: its
+# -fsanitize=thread is what the checks hang on.
+include(${CMAKE_SOURCE_DIR}/cmake/metal_apple.cmake)
+set(metal_portable argent_quant)
+if(TARGET argent_backends_metal)
+  set(metal_portable argent_backends_metal)
+endif()
+if(APPLE)
+  find_package(Python3 COMPONENTS Interpreter REQUIRED)
+  argent_metal_apple(${CMAKE_SOURCE_DIR})
+  if(TARGET argent_backends_metal)
+    target_link_libraries(argent_backends_metal PUBLIC argent_backends_metal_apple)
+  endif()
+  if(ARGENT_TESTS)
+    argent_metal_apple_tests(${CMAKE_SOURCE_DIR} ${metal_portable})
+  endif()
+  return()
+endif()
 if(NOT ARGENT_TESTS OR ARGENT_FUZZ OR ARGENT_SANITIZE)
   return()
 endif()
@@ -42,15 +59,15 @@ set_property(SOURCE ${metal}/make.cc PROPERTY COMPILE_DEFINITIONS ARGENT_METAL_E
 target_link_libraries(argent_backends_metal PUBLIC argent_metal_emu)
 target_link_libraries(argent PRIVATE $<TARGET_OBJECTS:argent_metal_kernels_fast>)
 
-file(GLOB metal_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/metal/*.cc)
-list(FILTER metal_tests EXCLUDE REGEX "cuda_")
+file(GLOB metal_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/metal/*_test.cc)
+list(APPEND metal_tests ${CMAKE_SOURCE_DIR}/tests/metal/main.cc)
 find_package(GTest REQUIRED)
 add_library(argent_metal_tests OBJECT ${metal_tests})
 target_include_directories(argent_metal_tests PRIVATE src tests)
 target_compile_options(argent_metal_tests PRIVATE -O1)
 target_link_libraries(argent_metal_tests PRIVATE argent_backends_metal argent_metal_emu GTest::gtest)
-add_executable(test_metal $<TARGET_OBJECTS:argent_metal_tests> $<TARGET_OBJECTS:argent_metal_kernels_fast>)
-add_executable(test_metal_checked ${metal}/emu/instrument.cc $<TARGET_OBJECTS:argent_metal_tests> $<TARGET_OBJECTS:argent_metal_kernels_checked>)
+add_executable(test_metal $<TARGET_OBJECTS:argent_metal_tests> $<TARGET_OBJECTS:argent_metal_cases> $<TARGET_OBJECTS:argent_metal_kernels_fast>)
+add_executable(test_metal_checked ${metal}/emu/instrument.cc $<TARGET_OBJECTS:argent_metal_tests> $<TARGET_OBJECTS:argent_metal_cases> $<TARGET_OBJECTS:argent_metal_kernels_checked>)
 foreach(test test_metal test_metal_checked)
   set_target_properties(${test} PROPERTIES ENABLE_EXPORTS ON)  # for kernels loaded by --kernels
   target_link_libraries(${test} PRIVATE argent_backends_metal argent_metal_emu GTest::gtest)
@@ -58,15 +75,49 @@ foreach(test test_metal test_metal_checked)
 endforeach()
 add_dependencies(test_metal test_metal_checked)
 
+# What dispatches do and cost on an Apple GPU, by formulas (docs/metal-predictions.md).
+add_library(argent_metal_model STATIC ${CMAKE_SOURCE_DIR}/bench/metal/record.cc ${CMAKE_SOURCE_DIR}/bench/metal/recording_device.cc ${CMAKE_SOURCE_DIR}/bench/metal/shapes.cc
+  ${CMAKE_SOURCE_DIR}/bench/metal/work.cc ${CMAKE_SOURCE_DIR}/bench/metal/work_model.cc)
+target_include_directories(argent_metal_model PUBLIC src bench)
+target_link_libraries(argent_metal_model PUBLIC argent_backends_metal argent_models argent_metal_emu)
+add_executable(bench_metal_model ${CMAKE_SOURCE_DIR}/bench/metal/model.cc $<TARGET_OBJECTS:argent_metal_kernels_fast>)
+set_target_properties(bench_metal_model PROPERTIES OUTPUT_NAME argent_bench_metal_model)
+target_link_libraries(bench_metal_model PRIVATE argent_metal_model CLI11::CLI11 nlohmann_json::nlohmann_json)
+
 # The backend over the emulator: op cases, steps, command lists.
 file(GLOB metal_backend_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/metal_backend/*_test.cc)
 add_library(argent_metal_backend_tests OBJECT ${metal_backend_tests})
-target_include_directories(argent_metal_backend_tests PRIVATE src tests)
-target_compile_options(argent_metal_backend_tests PRIVATE -O1)
-target_link_libraries(argent_metal_backend_tests PRIVATE argent_backends_metal argent_models argent_reference argent_metal_emu GTest::gtest)
+target_include_directories(argent_metal_backend_tests PRIVATE src tests bench)
+target_compile_options(argent_metal_backend_tests PRIVATE -O0)  # most of their build is templates of gtest
+target_link_libraries(argent_metal_backend_tests PRIVATE argent_backends_metal argent_models argent_reference argent_metal_emu argent_metal_model GTest::gtest)
 add_executable(test_metal_backend $<TARGET_OBJECTS:argent_metal_backend_tests> $<TARGET_OBJECTS:argent_metal_kernels_fast>)
 add_executable(test_metal_backend_checked ${metal}/emu/instrument.cc $<TARGET_OBJECTS:argent_metal_backend_tests> $<TARGET_OBJECTS:argent_metal_kernels_checked>)
 foreach(test test_metal_backend test_metal_backend_checked)
-  target_link_libraries(${test} PRIVATE argent_backends_metal argent_models argent_reference argent_metal_emu GTest::gtest_main)
+  target_link_libraries(${test} PRIVATE argent_backends_metal argent_models argent_reference argent_metal_emu argent_metal_model GTest::gtest_main)
   add_test(NAME ${test} COMMAND ${test})
 endforeach()
+
+# The host layer on a fake of Apple's Objective-C runtime and Metal, whose kernels run in the emulator under the checks.
+argent_metal_apple(${CMAKE_SOURCE_DIR})
+file(GLOB metal_fake CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/metal_apple/fake*.cc)
+list(FILTER metal_fake EXCLUDE REGEX "_test.cc$")
+add_library(argent_metal_fake OBJECT ${metal_fake})
+target_include_directories(argent_metal_fake PRIVATE src tests)
+target_compile_options(argent_metal_fake PRIVATE -O1)
+target_link_libraries(argent_metal_fake PRIVATE fmt::fmt)
+add_library(argent_metal_instrument OBJECT ${metal}/emu/instrument.cc)
+target_include_directories(argent_metal_instrument PRIVATE src)
+argent_metal_apple_tests(${CMAKE_SOURCE_DIR} ${metal_portable} $<TARGET_OBJECTS:argent_metal_fake>
+  $<TARGET_OBJECTS:argent_metal_instrument> $<TARGET_OBJECTS:argent_metal_kernels_checked> argent_metal_emu)
+target_compile_definitions(test_metal_apple PRIVATE ARGENT_FAKE_METAL)
+# Kernels of these tests, which do not change with the backend's.
+set(generated ${CMAKE_BINARY_DIR}/metal/test_kernels.cc)
+set(kernel ${CMAKE_SOURCE_DIR}/tests/metal_apple/test_kernels.metal)
+add_custom_command(OUTPUT ${generated}
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/metal/gen.py host ${kernel} ${generated}
+  DEPENDS ${kernel} ${CMAKE_SOURCE_DIR}/tests/metal_apple/test_kernels.h ${CMAKE_SOURCE_DIR}/tools/metal/gen.py)
+add_library(argent_metal_test_kernels OBJECT ${generated})
+target_include_directories(argent_metal_test_kernels PRIVATE src tests ${metal}/shim/host)
+get_target_property(checked_options argent_metal_kernels_checked COMPILE_OPTIONS)
+target_compile_options(argent_metal_test_kernels PRIVATE ${checked_options})
+target_link_libraries(test_metal_apple PRIVATE $<TARGET_OBJECTS:argent_metal_test_kernels>)

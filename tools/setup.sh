@@ -60,8 +60,8 @@ need_xgrammar() {
     cmake -S "$work/xgrammar-$xgrammar_version" -B "$work/build" -G Ninja -DCMAKE_CXX_FLAGS=-fno-lto \
       -DCMAKE_INSTALL_PREFIX="$work/install" >"$work/log" 2>&1 &&
       ninja -C "$work/build" install >>"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; exit 1; }
-    # Somebody else may have been first: mv -T refuses a folder that is not empty, and theirs is as good.
-    mv -T "$work/install" "$root_dir" 2>/dev/null || [ -e "$root_dir/lib/libxgrammar.a" ]
+    # Somebody else may have been first: a folder that is not empty is not replaced, and theirs is as good. (A Mac has no mv -T.)
+    python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$work/install" "$root_dir" 2>/dev/null || [ -e "$root_dir/lib/libxgrammar.a" ]
   )
 }
 

@@ -136,6 +136,7 @@ class Backend : public KernelTable {
 Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendOptions& options);
 Result<std::unique_ptr<Backend>> make_reference_backend(const BackendOptions& options);
 Result<std::unique_ptr<Backend>> make_null_backend(const BackendOptions& options);
+Result<std::unique_ptr<Backend>> make_metal_backend(const BackendOptions& options);
 // Metal's kernels in the emulator (docs/metal.md): slow, for tests.
 Result<std::unique_ptr<Backend>> make_metal_emu_backend(const BackendOptions& options);
 

@@ -43,7 +43,9 @@ Status check_weights(const std::string& weights) {
 
 void ModelOptions::add(CLI::App& app, bool computes) {
   app.add_option("-m,--model", model, "model: a GGUF file, or the name of one in the models folder");
-  app.add_option("--device", device, "cpu, reference (slow and plain), null (computes nothing)");
+  app.add_option(
+      "--device", device,
+      "cpu, metal (Apple GPUs), metal-emu (Metal's kernels in an emulator: slow), reference (slow and plain), null (computes nothing)");
   app.add_option("--isa", isa,
                  "CPU instruction set: baseline, avx2, avxvnni, avx512; on Arm baseline, neon, i8mm (default: the best "
                  "of this machine)");

@@ -26,8 +26,9 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view device, const Bac
   if (device == "cpu") return make_cpu_backend(options);
   if (device == "reference") return make_reference_backend(options);
   if (device == "null") return make_null_backend(options);
+  if (device == "metal") return make_metal_backend(options);
   if (device == "metal-emu") return make_metal_emu_backend(options);
-  return fail(Code::unsupported, "--device {}: this build has cpu, metal-emu, reference and null", device);
+  return fail(Code::unsupported, "--device {}: wanted cpu, metal (on Macs), metal-emu, reference or null", device);
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const EngineOptions& options) {

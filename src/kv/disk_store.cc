@@ -65,6 +65,16 @@ class Descriptor {
 
 std::string errno_text() { return std::strerror(errno); }
 
+// When a file was last written, in ns.
+int64_t written_at(const struct stat& st) {
+#if defined(__APPLE__)
+  const timespec& at = st.st_mtimespec;
+#else
+  const timespec& at = st.st_mtim;
+#endif
+  return int64_t(at.tv_sec) * 1'000'000'000 + at.tv_nsec;
+}
+
 bool write_fully(int fd, const void* data, uint64_t n) {
   const auto* p = static_cast<const char*>(data);
   while (n > 0) {
@@ -303,7 +313,7 @@ std::string DiskStore::scan(std::vector<DiskFile>& files) {
     if (name.starts_with(".tmp-"))
       ::unlinkat(::dirfd(dir), name.c_str(), 0);
     else if (parse_name(name) && ::fstatat(::dirfd(dir), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0)
-      names.emplace_back(int64_t(st.st_mtim.tv_sec) * 1'000'000'000 + st.st_mtim.tv_nsec, name);
+      names.emplace_back(written_at(st), name);
     else
       ++n_foreign;
   }

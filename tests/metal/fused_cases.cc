@@ -46,7 +46,7 @@ std::string run_glu(Device& device, const std::string& kernel, Format of_gate, F
   constants.push_back({22, act});
   const bool many = kernel == "glu_mm", few = kernel == "glu_tokens";
   const Size grid =
-      many ? Size{groups(rows, 32), mul_mm_token_tiles(shape.tokens)} : Size{groups(rows, 4), few ? 1 : shape.tokens};
+      many ? Size{mul_mm_token_tiles(shape.tokens), groups(rows, 32)} : Size{groups(rows, 4), few ? 1 : shape.tokens};
   Dispatch d = bench.dispatch(kernel, constants, grid, {128});
   d.value(0, MatmulArgs{rows, shape.cols, shape.tokens, x_stride, y_stride});
   d.bind(1, bench.upload(gate.bytes)).bind(2, bench.upload(up.bytes)).bind(3, bench.upload(x)).bind(4, y);

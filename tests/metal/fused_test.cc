@@ -178,7 +178,7 @@ emu::Work work_of_mul_mm(uint32_t tokens) {
   Bench bench(device);
   Numbers numbers(tokens);
   const Matrix w(Format::q4_k, kRows, kCols, numbers);
-  Dispatch d = bench.dispatch("mul_mm_q4_k", {}, {1, mul_mm_token_tiles(tokens)}, {128});
+  Dispatch d = bench.dispatch("mul_mm_q4_k", {}, {mul_mm_token_tiles(tokens), 1}, {128});
   d.value(0, MatmulArgs{kRows, kCols, tokens, kCols, kRows});
   d.bind(1, bench.upload(w.bytes)).bind(2, bench.upload(numbers.floats(size_t(tokens) * kCols)));
   d.bind(3, bench.upload(std::vector<float>(size_t(tokens) * kRows, kUntouched)));

@@ -43,8 +43,8 @@ TEST(FusionPolicy, QkvIsForDecode) {
 
 TEST(FusionPolicy, QkvRopeNeedsHeadsThatFit) {
   const HeadShape llama{32, 8, 128, 128, 128, KvType::f16, KvType::f16};
-  const auto fuses = [](const HeadShape& a, uint32_t tokens = 1, uint32_t cores = 10) {
-    return fuses_qkv_rope(a, 4096, tokens, q4_k, q4_k, q6_k, cores);
+  const auto fuses = [](const HeadShape& a, uint32_t tokens = 1) {
+    return fuses_qkv_rope(a, 4096, tokens, q4_k, q4_k, q6_k);
   };
   auto with = [&](auto change) {
     HeadShape a = llama;
@@ -54,9 +54,7 @@ TEST(FusionPolicy, QkvRopeNeedsHeadsThatFit) {
   EXPECT_TRUE(fuses(llama));
   EXPECT_TRUE(fuses(llama, 8));
   EXPECT_FALSE(fuses(llama, 9));
-  EXPECT_TRUE(fuses(llama, 1, 48));
-  EXPECT_FALSE(fuses(llama, 1, 49));
-  EXPECT_TRUE(fuses({1, 1, 256, 256, 0, KvType::q8_0, KvType::q8_0}, 1, 0));
+  EXPECT_TRUE(fuses({1, 1, 256, 256, 0, KvType::q8_0, KvType::q8_0}, 1));
   EXPECT_FALSE(with([](auto& a) { a.d_head = 260; }));
   EXPECT_FALSE(with([](auto& a) { a.d_value = 512; }));
   EXPECT_FALSE(with([](auto& a) { a.d_value = 66; }));

@@ -63,7 +63,7 @@ std::vector<Case> matmul_cases() {
                            {64, step, 3},
                            {64, step, 72},
                            {2, step, 41}})
-      add("mul_mm_", s, {groups(s.rows, 64), mul_mm_token_tiles(s.tokens)}, {128}, {6656}, kHalves);
+      add("mul_mm_", s, {mul_mm_token_tiles(s.tokens), groups(s.rows, 64)}, {128}, {6656}, kHalves);
   }
   return cases;
 }

@@ -100,6 +100,7 @@ TEST(MetalModels, EveryTypeOfTheCache) {
 
 // What is fused or left out where the arithmetic is the same changes no bit.
 TEST(MetalModels, FusingChangesNoBit) {
+  if (emu::checked()) GTEST_SKIP() << "bits are the same with checks";
   for (const std::string& arch : test::kArchitectures) {
     TinyShape shape = shape_of(64);
     shape.n_layer = arch == "gemma3" || arch == "muse-glimmer" ? 4 : 2;
@@ -139,6 +140,7 @@ uint32_t levels_of(const std::string& arch, uint32_t n_layer, size_t* n_lists = 
 }
 
 TEST(MetalModels, DependentStepsOfALayer) {
+  if (emu::checked()) GTEST_SKIP() << "lists are the same with checks";
   EXPECT_LE(levels_of("qwen2", 3) - levels_of("qwen2", 2), 8u);
   EXPECT_LE(levels_of("qwen3", 3) - levels_of("qwen3", 2), 8u);
   EXPECT_LE(levels_of("llama", 3) - levels_of("llama", 2), 8u);
@@ -150,7 +152,7 @@ TEST(MetalModels, RunsAreTheSame) {
   const auto model = test::load(TinyModel("qwen2", shape_of(64)));
   ASSERT_TRUE(model);
   const auto first = run((*model)->model.graph, without(""));
-  for (int i = 0; i < 3; ++i) expect_close(run((*model)->model.graph, without("")), first, 100, kExact, "again");
+  for (int i = 0; i < 23; ++i) expect_close(run((*model)->model.graph, without("")), first, 100, kExact, "again");
 }
 
 TEST(MetalBackend, NamesWhatThereIsToLeaveOut) {

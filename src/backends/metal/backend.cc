@@ -16,7 +16,8 @@
 namespace argent::metal {
 namespace {
 
-constexpr size_t kMostLists = 16;  // shapes of steps that a plan keeps lists of
+constexpr size_t kMostLists = 16;            // shapes of steps that a plan keeps lists of
+constexpr uint64_t kFirstKvBytes = 1 << 20;  // of the cache of a layer group, to begin with
 
 class MetalBackend final : public Backend {
  public:
@@ -86,7 +87,9 @@ class MetalBackend final : public Backend {
   Result<const Recorded*> recorded(Compiled& compiled, const StepShape& shape);
   Status run_profiled(const Recorded& recorded);
   Status settle();  // waits for what was submitted
-  Status check_block(uint32_t group, int32_t block) const;
+  Status check_block(uint32_t group, int32_t block);
+  Status have_block(uint32_t group, uint32_t block);
+  Status have_blocks(const Step& step);
   std::span<std::byte> block_at(uint32_t group, int32_t block) const {
     return kv_[group]->fill(uint64_t(uint32_t(block)) * block_bytes_[group], block_bytes_[group]);
   }
@@ -100,13 +103,13 @@ class MetalBackend final : public Backend {
   Memory memory_;
   std::vector<std::unique_ptr<Buffer>> kv_;  // by layer group
   std::vector<uint64_t> block_bytes_;        // by layer group: of a block, all its layers
+  std::vector<uint64_t> n_there_;            // by layer group: blocks that have memory
   std::vector<uint32_t> group_blocks_;
   std::vector<std::unique_ptr<Compiled>> plans_;
   std::vector<uint8_t> slot_sampled_;
   const Compiled* running_ = nullptr;
   StepShape shape_;  // of the last step
   bool submitted_ = false;
-  Status failed_;  // of a step that was settled before anybody waited for it
   Ticket ticket_ = 0;
   bool profile_on_ = false;
   std::vector<NodeTime> times_;
@@ -130,25 +133,63 @@ Status MetalBackend::allocate(const KvLayout& layout, const MemoryNeed& need) {
   block_bytes_.assign(layout.windows.size(), 0);
   for (size_t i = 0; i < layout.layers.size(); ++i)
     block_bytes_[layout.group_of_layer[i]] += kv_bytes(layout.layers[i], 1);
-  kv_.clear();
-  memory_.kv.clear();
+  uint64_t wanted = need.arena_bytes;
   for (size_t g = 0; g < block_bytes_.size(); ++g) {
-    ARGENT_LET(std::unique_ptr<Buffer> blocks, device_->alloc(group_blocks_[g] * block_bytes_[g]));
-    kv_.push_back(std::move(blocks));
+    const uint64_t bytes = group_blocks_[g] * block_bytes_[g];
+    if (bytes > info_.max_buffer_bytes)
+      return fail(Code::out_of_memory, "{}: the KV cache wants a buffer of {} bytes, the device's longest have {}",
+                  name_, bytes, info_.max_buffer_bytes);
+    wanted += bytes;
   }
-  std::vector<uint64_t> begin(block_bytes_.size(), 0);
-  for (size_t i = 0; i < layout.layers.size(); ++i) {
-    const KvSpec& spec = layout.layers[i];
-    const uint32_t group = layout.group_of_layer[i];
-    const uint64_t before_last = (group_blocks_[group] - 1) * block_bytes_[group];
-    const uint64_t k = begin[group], v = k + k_bytes(spec);
-    memory_.kv.push_back({group,
-                          {kv_[group].get(), k, before_last + k_bytes(spec)},
-                          {kv_[group].get(), v, before_last + v_bytes(spec)},
-                          uint32_t(block_bytes_[group])});
-    begin[group] += kv_bytes(spec, 1);
-  }
+  if (info_.memory_free && wanted > info_.memory_free)
+    return fail(Code::out_of_memory, "{}: the KV cache and the arena want {} bytes, {} are available", name_, wanted,
+                info_.memory_free);
+  kv_.clear();
+  kv_.resize(block_bytes_.size());
+  n_there_.assign(block_bytes_.size(), 0);
+  for (uint32_t g = 0; g < block_bytes_.size(); ++g)
+    if (group_blocks_[g]) ARGENT_TRY(have_block(g, 0));
   ARGENT_LET(memory_.arena, device_->alloc(std::max<uint64_t>(need.arena_bytes, 64)));
+  return {};
+}
+
+// The cache grows with its use, since a device keeps whole buffers in memory: to twice what is there, or as far as the
+// block. Blocks are handed out from the first on.
+Status MetalBackend::have_block(uint32_t group, uint32_t block) {
+  if (block < n_there_[group]) return {};
+  const uint64_t n = std::min<uint64_t>(
+      group_blocks_[group], std::max<uint64_t>({2 * n_there_[group], block + 1, kFirstKvBytes / block_bytes_[group]}));
+  ARGENT_TRY(settle());
+  ARGENT_LET(std::unique_ptr<Buffer> longer, device_->alloc(n * block_bytes_[group]));
+  if (kv_[group]) {
+    const auto kept = kv_[group]->bytes();
+    std::memcpy(longer->fill(0, kept.size()).data(), kept.data(), kept.size());
+  }
+  kv_[group] = std::move(longer);
+  n_there_[group] = n;
+  for (const auto& plan : plans_) plan->lists.clear();
+  memory_.kv.clear();
+  std::vector<uint64_t> begin(block_bytes_.size(), 0);
+  for (size_t i = 0; i < memory_.layout.layers.size(); ++i) {
+    const KvSpec& spec = memory_.layout.layers[i];
+    const uint32_t g = memory_.layout.group_of_layer[i];
+    const uint64_t before_last = n_there_[g] ? (n_there_[g] - 1) * block_bytes_[g] : 0;
+    const uint64_t k = begin[g], v = k + k_bytes(spec);
+    memory_.kv.push_back({g,
+                          {kv_[g].get(), k, before_last + k_bytes(spec)},
+                          {kv_[g].get(), v, before_last + v_bytes(spec)},
+                          uint32_t(block_bytes_[g])});
+    begin[g] += kv_bytes(spec, 1);
+  }
+  return {};
+}
+
+// Every block that a step writes; those that it reads have been written.
+Status MetalBackend::have_blocks(const Step& step) {
+  for (const StepSequence& s : step.sequences)
+    for (uint32_t g = 0; g < s.tables.size(); ++g)
+      for (uint32_t i = s.length / kKvBlockTokens; i <= (s.length + s.n_rows - 1) / kKvBlockTokens; ++i)
+        ARGENT_TRY(have_block(g, uint32_t(s.tables[g][i])));
   return {};
 }
 
@@ -226,7 +267,8 @@ Result<Ticket> MetalBackend::run(PlanId id, const Step& step) {
   Compiled& compiled = *plans_[id];
   ARGENT_TRY(check_step(compiled.rules, step, slot_sampled_));
   for (const SampleParams& params : step.sampling) ARGENT_TRY(sample::check(params));
-  failed_ = settle();
+  ARGENT_TRY(settle());
+  ARGENT_TRY(have_blocks(step));
   bool moved = false;
   ARGENT_TRY(memory_.step.write(*device_, step, compiled.policy, shape_, moved));
   if (moved)
@@ -248,7 +290,7 @@ Result<Ticket> MetalBackend::run(PlanId id, const Step& step) {
   return ++ticket_;
 }
 
-// Node after node, with the wait that belongs to it.
+// Node after node, with the wait that belongs to it; by the GPU's clock where it has one.
 Status MetalBackend::run_profiled(const Recorded& recorded) {
   times_.clear();
   const auto origin = std::chrono::steady_clock::now();
@@ -256,17 +298,22 @@ Status MetalBackend::run_profiled(const Recorded& recorded) {
   size_t begin = 0;
   for (size_t n = 0; n < recorded.node_end.size(); ++n) {
     const size_t end = recorded.node_end[n];
+    const Node& node = running_->plan.graph.nodes[n];
     CommandList part;
+    part.label =
+        node.layer < 0 ? std::string(info(node.op).name) : fmt::format("layer {} {}", node.layer, info(node.op).name);
     part.dispatches.assign(recorded.list.dispatches.begin() + ptrdiff_t(begin),
                            recorded.list.dispatches.begin() + ptrdiff_t(end));
     begin = end;
+    const double gpu_before = device_->gpu_seconds();
     const auto start = std::chrono::steady_clock::now();
     if (!part.dispatches.empty()) {
       ARGENT_TRY(device_->submit(part));
       ARGENT_TRY(device_->wait());
     }
-    const auto spent = std::chrono::steady_clock::now() - start;
-    times_.push_back({uint32_t(n), uint64_t(std::chrono::nanoseconds(spent).count()), since(start), {}});
+    const uint64_t spent = since(std::chrono::steady_clock::now()) - since(start);
+    const double by_gpu = 1e9 * (device_->gpu_seconds() - gpu_before);
+    times_.push_back({uint32_t(n), by_gpu > 0 ? uint64_t(by_gpu) : spent, since(start), {}});
   }
   return {};
 }
@@ -291,9 +338,9 @@ Result<StepResult> MetalBackend::wait(Ticket ticket) {
   return result;
 }
 
-Status MetalBackend::check_block(uint32_t group, int32_t block) const {
+Status MetalBackend::check_block(uint32_t group, int32_t block) {
   const uint32_t n_blocks = group < group_blocks_.size() ? group_blocks_[group] : 0;
-  if (uint32_t(block) < n_blocks) return {};
+  if (uint32_t(block) < n_blocks) return have_block(group, uint32_t(block));
   return fail(Code::internal, "{}: copy of block {} of {} in layer group {}", name_, block, n_blocks, group);
 }
 
@@ -331,7 +378,6 @@ Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options, std
                                               std::unique_ptr<Device> device, std::string_view without) {
   Variants variants;
   variants.kv_k = options.kv_k, variants.kv_v = options.kv_v;
-  variants.n_cores = device->info().n_cores;
   std::vector<std::string_view> known(std::begin(kFamilies), std::end(kFamilies));
   for (size_t op = size_t(Op::norm_mul); op < kOps; ++op) known.push_back(info(Op(op)).name);
   while (!without.empty()) {

@@ -104,6 +104,7 @@ struct Dispatch {
 // What one command buffer with one concurrent encoder runs.
 struct CommandList {
   std::vector<Dispatch> dispatches;
+  std::string label = {};  // names the encoder in Apple's tools; empty: no name
 };
 
 using Status = Result<void>;
@@ -112,7 +113,6 @@ struct DeviceInfo {
   std::string description = "a device without a name";
   uint64_t memory_free = 0;  // bytes that may be allocated; 0: unknown
   uint64_t max_buffer_bytes = UINT64_MAX;
-  uint32_t n_cores = 0;  // 0: unknown
 };
 
 // Not thread-safe. Buffers and pipelines named by a list live until the wait after its submit.
@@ -130,6 +130,8 @@ class Device {
   // Starts a list; lists run one after the other. Fails, and starts nothing, when a dispatch does not fit its kernel:
   // an argument not set or too short, a bad size, a buffer written that is only to be read.
   virtual Status submit(const CommandList& list) = 0;
+  // What lists have taken of the GPU's time so far, by its own clock; 0: it has none.
+  virtual double gpu_seconds() const { return 0; }
   // Until all submitted lists are done; the first error of any.
   virtual Status wait() = 0;
 };

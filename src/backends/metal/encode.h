@@ -40,7 +40,6 @@ struct Memory {
 struct Variants {
   std::vector<std::string> without;
   KvType kv_k = KvType::f16, kv_v = KvType::f16;
-  uint32_t n_cores = 0;  // of the GPU; 0: not known
   bool has(std::string_view name) const { return std::find(without.begin(), without.end(), name) == without.end(); }
 };
 inline constexpr std::string_view kFamilies[] = {

@@ -46,9 +46,8 @@ void encode_attention(Encoder& e, const Node& node, size_t index) {
   const uint32_t of_kv = a.n_head / a.n_head_kv;
   const Place partial = e.scratch(index, attention_workspace(e.graph(), node, e.max_rows(rows), e.variants()));
   constants.push_back({13, attention_decode_heads(of_kv)});
-  Dispatch& d =
-      add(fmt::format("attention_decode_{}", a.d_head), constants,
-          {attention_decode_grid(a.n_head, a.n_head_kv), shape.decode}, kDecodeThreads, *lists.decode);
+  Dispatch& d = add(fmt::format("attention_decode_{}", a.d_head), constants,
+                    {attention_decode_grid(a.n_head, a.n_head_kv), shape.decode}, kDecodeThreads, *lists.decode);
   d.threadgroup_bytes = {attention_decode_threadgroup_bytes(a.d_head, of_kv, kDecodeThreads)};
   bind(d, 7, partial);
   if (!shape.combine) return;

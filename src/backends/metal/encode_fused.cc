@@ -54,7 +54,7 @@ void encode_glu(Encoder& e, const Node& node, size_t index) {
   };
   const bool many = product_kind(n_rows) == ProductKind::many;
   const bool each = n_rows == 1 || !e.variants().has("tokens");
-  const Form form = many   ? Form{"glu_mm", {ceil_div(gate.n_rows, 32), mul_mm_token_tiles(n_rows)}, kMulMmBytes}
+  const Form form = many   ? Form{"glu_mm", {mul_mm_token_tiles(n_rows), ceil_div(gate.n_rows, 32)}, kMulMmBytes}
                     : each ? Form{"glu", {ceil_div(gate.n_rows, 4), n_rows}, 16}
                            : Form{"glu_tokens", {ceil_div(gate.n_rows, 4)}, 128};
   Dispatch& d = e.add(form.kernel,
@@ -127,7 +127,7 @@ bool one_kernel(const Graph& graph, const Node& node, uint32_t n_rows, const Var
   const auto format = [&](size_t i) { return graph.value(node.inputs[1 + i]).format; };
   return (n_rows == 1 || variants.has("tokens")) &&
          fuses_qkv_rope({a.n_head, a.n_head_kv, a.d_head, a.d_value, a.n_rot, variants.kv_k, variants.kv_v},
-                        graph.value(node.inputs[1]).width, n_rows, format(0), format(1), format(2), variants.n_cores);
+                        graph.value(node.inputs[1]).width, n_rows, format(0), format(1), format(2));
 }
 
 }  // namespace

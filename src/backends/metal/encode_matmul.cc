@@ -61,7 +61,7 @@ void product(Encoder& e, const Place& x, ValueId weight, const Place& y, uint32_
       }
       break;
     case Product::matrix:
-      dispatch("mul_mm_", args, 0, {ceil_div(w.n_rows, 64), mul_mm_token_tiles(n_rows)}, {128})->threadgroup_bytes = {
+      dispatch("mul_mm_", args, 0, {mul_mm_token_tiles(n_rows), ceil_div(w.n_rows, 64)}, {128})->threadgroup_bytes = {
           kMulMmBytes};
       break;
   }

@@ -4,7 +4,7 @@
 namespace argent::metal {
 namespace {
 
-constexpr uint32_t kRowThreads = 1024;  // of a threadgroup that has a row's list alone
+constexpr uint32_t kRowThreads = 256;  // of a threadgroup that has a row's list alone: most lists are short
 
 SampleArgs sample_args(const Encoder& e, uint32_t n_vocab) { return {n_vocab, e.memory().step.n_slots()}; }
 

@@ -2,11 +2,24 @@
 #include "backends/backend.h"
 #include "backends/metal/backend.h"
 #include "base/switches.h"
+#ifdef __APPLE__
+#include "backends/metal/apple/metal_device.h"
+#endif
 #ifdef ARGENT_METAL_EMU
 #include "backends/metal/emu/device.h"
 #endif
 
 namespace argent {
+
+Result<std::unique_ptr<Backend>> make_metal_backend(const BackendOptions& options) {
+#ifdef __APPLE__
+  ARGENT_LET(std::unique_ptr<metal::MetalDevice> device, metal::MetalDevice::open({}));
+  return metal::make_backend(options, "metal", std::move(device), switch_text(Switch::metal_without));
+#else
+  (void)options;
+  return fail(Code::unsupported, "--device metal: Apple's GPUs are on Macs only; this is none");
+#endif
+}
 
 Result<std::unique_ptr<Backend>> make_metal_emu_backend(const BackendOptions& options) {
 #ifdef ARGENT_METAL_EMU

@@ -90,6 +90,8 @@ int add_library(const Library* library) {
   return 0;
 }
 
+bool checked() { return Machine::instrumented; }
+
 std::vector<std::string> kernel_names(int variant) {
   std::vector<std::string> names;
   for (const Library* library : libraries()) {
@@ -106,7 +108,7 @@ struct EmuDevice::Prepared {
 };
 
 metal::DeviceInfo EmuDevice::info() const {
-  return {Machine::instrumented ? "Metal, emulated and checked" : "Metal, emulated", available_memory(), UINT64_MAX, 0};
+  return {checked() ? "Metal, emulated and checked" : "Metal, emulated", available_memory(), UINT64_MAX};
 }
 
 Result<std::unique_ptr<metal::Buffer>> EmuDevice::alloc(size_t size) {

@@ -55,6 +55,9 @@ class EmuDevice : public metal::Device {
   size_t reported_ = 0;  // findings that a wait has told
 };
 
+// The linked kernels are a build with checks.
+bool checked();
+
 // The kernels that are linked or loaded, by name.
 std::vector<std::string> kernel_names(int variant = 0);
 

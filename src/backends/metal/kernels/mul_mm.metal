@@ -10,7 +10,8 @@
 // glu_mm is the gated feed-forward y = act(x Wg^T) * (x Wu^T): the 64 rows of a tile are 32 of gate and the same 32 of
 // up, which meet in the SIMD-group that has both.
 //
-// Grid: x of rows / 64 threadgroups (glu_mm: 32), rounded up, y of mul_mm_token_tiles(tokens).
+// Grid: x of mul_mm_token_tiles(tokens), y of rows / 64 threadgroups (glu_mm: 32), rounded up: tiles of the same weights
+// run side by side, so that these come from memory once.
 // threadgroup(0): 6656 bytes, the tiles of a step; at the end, sums of tiles that stick out of y.
 #include "backends/metal/kernels/activation.h"
 #include "backends/metal/kernels/args.h"
@@ -96,8 +97,8 @@ inline void mul_mm(constant MatmulArgs& args, device const typename Reader::Bloc
                    device float* y, threadgroup half* tiles, uint3 group, uint index, uint simdgroup, uint lane) {
   threadgroup half* tile_w = tiles;            // 64 rows
   threadgroup half* tile_x = tiles + 64 * 32;  // 40 tokens
-  const uint row0 = group.x * 64;
-  const uint token0 = group.y * 32;
+  const uint row0 = group.y * 64;
+  const uint token0 = group.x * 32;
   const uint fragments = mul_mm_fragments(args.tokens, token0);
   const uint blocks = args.cols / Reader::kElements;
   // Of a step, a thread stages 16 weights of a row.
@@ -160,8 +161,8 @@ kernel void glu_mm(constant MatmulArgs& args [[buffer(0)]],            //
                    uint lane [[thread_index_in_simdgroup]]) {
   threadgroup half* tile_w = tiles;            // 32 rows of gate, 32 of up
   threadgroup half* tile_x = tiles + 64 * 32;  // 40 tokens
-  const uint row0 = group.x * 32;
-  const uint token0 = group.y * 32;
+  const uint row0 = group.y * 32;
+  const uint token0 = group.x * 32;
   const uint fragments = mul_mm_fragments(args.tokens, token0);
   const uint w_k = index % 2 * 16;
   const uint w_row = min(row0 + index / 2 % 32, args.rows - 1);
