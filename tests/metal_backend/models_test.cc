@@ -60,12 +60,15 @@ void expect_close(const std::vector<Seen>& seen, const std::vector<Seen>& wanted
   ASSERT_EQ(seen.size(), wanted.size()) << what;
   double worst = 0;
   for (size_t i = 0; i < seen.size(); ++i) {
+    // Two rows of NaN would pass for the same.
+    ASSERT_TRUE(std::all_of(wanted[i].logits.begin(), wanted[i].logits.end(), [](float x) { return std::isfinite(x); }))
+        << what << ", step " << i << " has logits that are no numbers";
     const auto difference = compare(seen[i], wanted[i], width, t, &worst);
     EXPECT_FALSE(difference) << what << ", step " << i << ": " << *difference;
   }
 }
 
-TinyShape shape_of(uint32_t d_head, std::vector<Format> formats = {Format::q8_0, Format::q4_0, Format::q5_1}) {
+TinyShape shape_of(uint32_t d_head, std::vector<Format> formats = {Format::q8_0, Format::q4_0, Format::q5_0}) {
   TinyShape s;
   s.d_head = d_head;
   s.formats = std::move(formats);
@@ -110,11 +113,13 @@ TEST(MetalModels, FusingChangesNoBit) {
     const auto whole = run(graph, without(kExactFactors));
     std::vector<const char*> leave_out = {"qkv_store"};
     if (arch == "qwen2") leave_out = {"glu", "qkv,qkv_store", "add_norm_mul"};
-    if (arch == "muse-glimmer") leave_out = {"mul_sigmoid", "norm_add_norm"};
+    if (arch == "muse-glimmer") leave_out = {"norm_add_norm"};
     for (const char* less : leave_out)
       expect_close(run(graph, without(fmt::format("{},{}", kExactFactors, less))), whole, 100, kExact,
                    fmt::format("{} without {}", arch, less));
-    expect_close(run(graph, without(kExactFactors), false), whole, 100, kExact, arch + " unfused");
+    // A gate is x / (1 + exp(-g)); in two ops, x times a rounded sigmoid.
+    expect_close(run(graph, without(kExactFactors), false), whole, 100, arch == "muse-glimmer" ? kModel : kExact,
+                 arch + " unfused");
   }
 }
 

@@ -25,7 +25,8 @@ struct TinyShape {
   uint32_t n_embd = 64, n_ff = 96, n_head = 4, n_head_kv = 2, d_head = 32, n_vocab = 100;
   uint32_t window = 16;
   bool tied = false, fused_qkv = false, rope_factors = false;
-  std::vector<Format> formats = {Format::q8_0};  // of the matrices, in turn
+  // Of the matrices, in turn; F32, F16, and formats whose block has one scale, in front: no Q4_1, no Q5_1.
+  std::vector<Format> formats = {Format::q8_0};
   uint64_t seed = 1;
 };
 

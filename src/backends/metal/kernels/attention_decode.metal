@@ -42,7 +42,7 @@ kernel void attention_combine(constant AttentionArgs& args [[buffer(0)]],    //
   const uint two = min(lane + 32, item.n_splits - 1);
   const float maximum_one = first[one * next + args.d_value];
   const float maximum_two = first[two * next + args.d_value];
-  const float maximum = simd_max(max(maximum_one, maximum_two));
+  const float maximum = simd_max(max(maximum_one, maximum_two));  // not mutated: cancels, but for overflow
   const float weight_one = exp(maximum_one - maximum);
   const float weight_two = exp(maximum_two - maximum);
   float sum = lane == one ? weight_one * first[one * next + args.d_value + 1] : 0.0f;

@@ -51,7 +51,7 @@ inline float4 kv_four(device const uchar* block, uint type, uint i, uint element
   if (type == kKvBf16) {
     return as_type<float4>(uint4(reinterpret_cast<device const ushort4*>(block)[i / 4]) << 16);
   }
-  if (type == kKvF32) {
+  if (type == kKvF32) {  // held by attention_decode_128: heads of 80 have no q8_0
     return reinterpret_cast<device const float4*>(block)[i / 4];
   }
   return float(reinterpret_cast<device const half*>(block + elements)[i / 32]) *

@@ -31,9 +31,10 @@ inline ushort kv_bf16(float x) {
 // which order as the floats do, and infinities and NaN last: fast mathematics may assume that there are none.
 inline int kv_quantize(float x, thread ushort& scale) {
   const uint largest = simd_max(as_type<uint>(x) & 0x7fffffff);
-  const float amax = largest < 0x7f800000 ? as_type<float>(largest) : 0.0f;
+  // No NaN becomes an integer, which is undefined.
+  const float amax = largest < 0x7f800000 ? as_type<float>(largest) : 0.0f;  // not mutated: x86 makes 0 of it as well
   const ushort bits = as_type<ushort>(half(kv_divide(amax, 127.0f)));
-  scale = largest < 0x7f800000 ? bits : ushort(0x7e00);  // NaN
+  scale = largest < 0x7f800000 ? bits : ushort(0x7e00);  // NaN; held by kv_store
   return bits == 0 ? 0 : int(rint(x * kv_divide(127.0f, amax)));
 }
 

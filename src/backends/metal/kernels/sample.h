@@ -31,7 +31,7 @@ inline uint order_key(uint bits) {
 // Of a logit of a row: -inf is no candidate.
 inline uint logit_key(uint bits) {
   const bool unusable = (bits & 0x7fffffff) > 0x7f800000 || bits == 0x7f800000;
-  return unusable ? uint(kUnusable) : bits == 0xff800000 ? 0 : order_key(bits);
+  return unusable ? uint(kUnusable) : bits == 0xff800000 ? 0 : order_key(bits);  // held by top_k_parts
 }
 inline uint key_bits(uint key) { return key >> 31 ? key ^ 0x80000000 : ~key; }
 
@@ -115,7 +115,7 @@ inline uint2 greatest_and_sum(uint x, uint y, const Team team, threadgroup uint*
   threadgroup_barrier(mem_flags::mem_threadgroup);
   const uint from = 2 * min(team.lane, team.simdgroups - 1);
   x = partial[from];
-  y = team.lane < team.simdgroups ? partial[from + 1] : 0;
+  y = team.lane < team.simdgroups ? partial[from + 1] : 0;  // held by top_k_parts, others want no sum
   x = simd_max(x);
   y = simd_sum(y);
   return uint2(x, y);
@@ -128,7 +128,7 @@ inline uint2 best_and_count(const Reader reader, uint n, const Team team, thread
   uint count = 0;
   for (uint i = team.index; i < n; i += team.threads) {
     const uint key = element(reader, i).key;
-    best = max(best, key);
+    best = max(best, key);  // held by top_p
     count += key != 0;
   }
   return greatest_and_sum(best, count, team, shared + kPartial);
@@ -149,10 +149,10 @@ struct Goal {
 };
 
 inline sample::u64 wanted_of(const Goal goal, sample::u64 total) {
-  if (goal.kind == kShare) {
+  if (goal.kind == kShare) {  // held by draw
     return sample::share_of_fraction(total, goal.value);
   }
-  return goal.kind == kDraw ? sample::mul_high(goal.value, total) + 1 : goal.value;
+  return goal.kind == kDraw ? sample::mul_high(goal.value, total) + 1 : goal.value;  // held by top_k_parts
 }
 
 inline void add_to_bin(threadgroup uint* bins, uint bin, sample::u64 weight) {
@@ -161,7 +161,7 @@ inline void add_to_bin(threadgroup uint* bins, uint bin, sample::u64 weight) {
   const uint more = uint(weight);
   const uint old = atomic_fetch_add_explicit(low, more, memory_order_relaxed);
   const uint carried = uint(weight >> 32) + uint(old + more < old);
-  if (carried != 0) {
+  if (carried != 0) {  // not mutated: saves an atomic
     atomic_fetch_add_explicit(high, carried, memory_order_relaxed);
   }
 }
@@ -192,7 +192,7 @@ inline void find_bin(threadgroup const uint* bins, const Goal goal, bool first, 
   const uint total_high = simd_shuffle(uint(upto >> 32), ushort(31));
   const sample::u64 goal_sum = first ? wanted_of(goal, sample::u64(total_high) << 32 | total_low) : wanted;
   sample::u64 reached = before + upto - sum;
-  if (reached < goal_sum && goal_sum <= before + upto) {
+  if (reached < goal_sum && goal_sum <= before + upto) {  // held by top_k_parts
     uint bin = 32 * lane;
     for (uint i = 0; i < 31 && reached + bin_sum(bins, bin) < goal_sum; i++) {
       reached += bin_sum(bins, bin);
@@ -235,7 +235,7 @@ inline Element worst_reached(const Reader reader, uint n, uint best, const Goal 
       const sample::u64 code = sample::u64(e.key) << 32 | uint(~e.id);
       const sample::u64 digits = first ? 0 : code >> next;
       if (first || (of == bucket && digits >> step == prefix)) {
-        const sample::u64 weight = goal.kind == kFixed ? 1 : sample::weight_of_steps(steps);
+        const sample::u64 weight = goal.kind == kFixed ? 1 : sample::weight_of_steps(steps);  // held by top_p
         const uint bin = first ? of : kBins - 1 - uint(digits & (kBins - 1));
         add_to_bin(shared, bin, weight);
       }
@@ -262,8 +262,8 @@ inline Element worst_reached(const Reader reader, uint n, uint best, const Goal 
       const sample::u64 code = sample::u64(e.key) << 32 | uint(~e.id);
       if (min(steps >> 21, uint(kBins - 1)) == bucket && (first || code >> shift == prefix)) {
         const uint place = atomic_fetch_add_explicit(gathered, 1u, memory_order_relaxed);
-        if (place < kGathered) {
-          const sample::u64 weight = goal.kind == kFixed ? 1 : sample::weight_of_steps(steps);
+        if (place < kGathered) {  // <= not mutated: there is room for one more, in kPartial
+          const sample::u64 weight = goal.kind == kFixed ? 1 : sample::weight_of_steps(steps);  // held by top_p
           shared[4 * place] = e.key;
           shared[4 * place + 1] = e.id;
           store_u64(shared + 4 * place + 2, weight);
@@ -276,7 +276,7 @@ inline Element worst_reached(const Reader reader, uint n, uint best, const Goal 
       break;
     }
   }
-  count = min(count, uint(kGathered));  // more there are only if an id is twice in a list, which no op makes
+  count = min(count, uint(kGathered));  // not mutated: more there are only if an id is twice, which no op makes
   for (uint i = team.index; i < count; i += team.threads) {
     const uint key = shared[4 * i];
     const uint id = shared[4 * i + 1];
@@ -287,7 +287,7 @@ inline Element worst_reached(const Reader reader, uint n, uint best, const Goal 
         sum += load_u64(shared + 4 * j + 2);
       }
     }
-    if (sum < wanted && wanted <= sum + load_u64(shared + 4 * i + 2)) {
+    if (sum < wanted && wanted <= sum + load_u64(shared + 4 * i + 2)) {  // held by top_k_parts
       result[8] = key;
       result[9] = id;
     }
@@ -307,7 +307,7 @@ struct Bound {
   sample::u64 least;
 };
 inline bool stays(const Bound bound, const Element e) {
-  if (e.key == 0 || e.key < bound.worst_key || (e.key == bound.worst_key && e.id > bound.worst_id)) {
+  if (e.key == 0 || e.key < bound.worst_key || (e.key == bound.worst_key && e.id > bound.worst_id)) {  // held by top_p
     return false;
   }
   return bound.least == 0 || sample::weight_of_steps(steps_below(bound.best, e.key)) >= bound.least;
@@ -336,7 +336,7 @@ inline uint keep(const Reader reader, uint n, const Bound bound, device uint2* t
       begin = atomic_fetch_add_explicit(count, place + one, memory_order_relaxed);
     }
     begin = simd_broadcast(begin, ushort(31));
-    threadgroup_barrier(mem_flags::mem_device);
+    threadgroup_barrier(mem_flags::mem_device);  // held by top_p, others write elsewhere
     if (one != 0) {
       to[1 + begin + place] = uint2(e.id, e.bits);
     }
