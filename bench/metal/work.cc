@@ -436,9 +436,9 @@ DispatchWork of_elements(const Reader& in, const std::string& name) {
     const double all = double(a.width) * a.n_ids, threads = double(in.d().grid.x) * in.d().threads.x * a.n_ids;
     return elements("rows", kF * (all + threads), kF * all, all);
   }
-  if (name == "rope") {
+  if (name == "rope" || name == "rope_qk") {
     const auto a = in.args<RopeArgs>();
-    const double heads = double(a.n_head) * in.d().grid.z;
+    const double heads = double(a.n_head + (name == "rope_qk" ? a.n_head_kv : 0)) * in.d().grid.z;
     return elements("rope", kF * heads * (2.0 * a.n_rot + a.copied), kF * heads * (a.n_rot + a.copied),
                     3 * heads * a.n_rot);
   }

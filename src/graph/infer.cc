@@ -182,6 +182,7 @@ Out qkv_store(const Call& c) {
   if (at.count != c.inputs.size()) return c.misfit("wants biases for q, k and v or none, norms for q and k or none");
   if (!is_rows(c.in(0)) || state.kind != ValueKind::state) return c.misfit("wants activations and a cache");
   const KvSpec& kv = state.kv;
+  if (a.n_head_kv == 0 || a.n_head % a.n_head_kv) return c.misfit("query heads are no multiple of key heads");
   if (a.n_head_kv != kv.n_head_kv || a.d_head != kv.d_head || a.d_value != kv.d_value)
     return c.misfit("the cache has other heads");
   const uint64_t widths[3] = {uint64_t(a.n_head) * a.d_head, uint64_t(a.n_head_kv) * a.d_head,

@@ -269,7 +269,10 @@ void DiskStore::write_loop() {
     const std::string why = usable_ ? guarded([&] { return write_file(job); }) : "paused";
     if (usable_ && !why.empty()) pause(why);
     if (why.empty() && std::exchange(failed_before_, false) && config_.log)
-      config_.log(fmt::format("KV disk tier: {} is written again", config_.folder));
+      guarded([&] {
+        config_.log(fmt::format("KV disk tier: {} is written again", config_.folder));
+        return std::string();
+      });
     done({DiskDone::written, job.item, why.empty(), {}});
   }
 }
@@ -277,9 +280,12 @@ void DiskStore::write_loop() {
 void DiskStore::pause(const std::string& why) {
   usable_ = false;
   retry_at_ = Clock::now() + config_.retry;
-  if (!std::exchange(failed_before_, true) && config_.log)
+  if (std::exchange(failed_before_, true) || !config_.log) return;
+  guarded([&] {
     config_.log(fmt::format("KV disk tier: {}; nothing is written to disk, next try in {} s", why,
                             std::max<int64_t>(1, config_.retry.count() / 1000)));
+    return std::string();
+  });
 }
 
 // Makes and locks the folder. What went wrong, or "".

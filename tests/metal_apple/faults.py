@@ -48,7 +48,7 @@ FAULTS = [
     ("pipeline set once only", "encode.cc", "if (pipeline != current)", "if (!current)"),
     ("grid and threads swapped", "encode.cc", "MTLSize{dispatch.grid.x, dispatch.grid.y, dispatch.grid.z}", "MTLSize{dispatch.grid.y, dispatch.grid.x, dispatch.grid.z}"),
     ("read-only memory may be written", "encode.cc", "if (p.written && !buffer.writable())", "if (false)"),
-    ("threads of the pipeline not looked at", "encode.cc", "if (threads > pipeline.max_threads)", "if (false)"),
+    ("threads of the pipeline not looked at", "encode.cc", "if (threads > pipeline.most_threads)", "if (false)"),
     ("static threadgroup memory forgotten", "encode.cc", "uint64_t used = pipeline.static_threadgroup_bytes;", "uint64_t used = 0;"),
     ("SIMD width not looked at", "pipelines.cc", "width != kSimdWidth", "width == 0"),
     ("language version not set", "pipelines.cc", "  options->setLanguageVersion(MTLLanguageVersion3_1);", ""),

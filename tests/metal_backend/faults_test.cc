@@ -243,6 +243,32 @@ TEST_F(TamperedLists, GateOverTheQuery) {
   EXPECT_EQ(n_gates, 3 * 4u);
 }
 
+// ---- what a GPU waits for
+
+// Levels of the list of one token behind 600 positions, whose keys are divided among threadgroups.
+uint32_t decode_levels(const std::string& arch, uint32_t n_layer) {
+  TinyShape shape = tiny_shape(arch);
+  shape.n_layer = n_layer;
+  const auto model = test::load(TinyModel(arch, shape));
+  EXPECT_TRUE(model) << model.error().message;
+  SpyDevice::Log log;
+  Chat chat((*model)->model.graph, spied(log));
+  chat.pass_over(600);
+  chat.step({5});
+  const std::vector<Dispatch>& all = log.lists.back().dispatches;
+  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const Dispatch& d) {
+    return d.pipeline->name() == "attention_combine";
+  })) << arch;
+  return metal::levels(log.lists.back());
+}
+
+TEST(MetalModels, DependentStepsOfALayer) {
+  for (const char* arch : {"llama", "qwen2", "qwen3"})
+    EXPECT_LE(decode_levels(arch, 3) - decode_levels(arch, 2), 8u) << arch;
+  // A round of sliding and full layers.
+  EXPECT_LE(decode_levels("muse-glimmer", 8) - decode_levels("muse-glimmer", 4), 4 * 9u);
+}
+
 // ---- rows that are computed
 
 template <class T>

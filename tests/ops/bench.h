@@ -92,21 +92,22 @@ class Maker {
     } heads;
     uint32_t n_rot = 0;
     bool interleaved = false, norms = false, biases = false;
+    uint32_t d_value = 0;  // 0: as d_head
   };
   // q; matrices of different formats.
   ValueId qkv_store(const Projections& p) {
     const auto [n_head, n_head_kv, d] = p.heads;
-    const uint32_t q = n_head * d, kv = n_head_kv * d;
-    const ValueId x = rows(256), state = builder_.kv({n_layers_++, n_head_kv, d, d, 0});
+    const uint32_t d_value = p.d_value ? p.d_value : d, q = n_head * d, kv = n_head_kv * d, v = n_head_kv * d_value;
+    const ValueId x = rows(256), state = builder_.kv({n_layers_++, n_head_kv, d, d_value, 0});
     const ValueId wq = matrix(Format::q4_k, q, 256), wk = matrix(Format::q8_0, kv, 256),
-                  wv = matrix(Format::q6_k, kv, 256);
+                  wv = matrix(Format::q6_k, v, 256);
     std::vector<ValueId> inputs = {x, wq, wk, wv, state};
     if (p.n_rot) inputs.push_back(builder_.rope_table(positions(), kNone, {.n_rot = p.n_rot}));
     if (p.biases)
-      for (const uint32_t width : {q, kv, kv}) inputs.push_back(vector(width));
+      for (const uint32_t width : {q, kv, v}) inputs.push_back(vector(width));
     if (p.norms)
       for (int i = 0; i < 2; ++i) inputs.push_back(vector(d));
-    Attrs attrs{.eps = 1e-6f, .n_head = n_head, .n_head_kv = n_head_kv, .d_head = d, .d_value = d};
+    Attrs attrs{.eps = 1e-6f, .n_head = n_head, .n_head_kv = n_head_kv, .d_head = d, .d_value = d_value};
     attrs.n_rot = p.n_rot, attrs.interleaved = p.interleaved;
     last_state_ = state;
     return builder_.add_op(Op::qkv_store, std::move(inputs), attrs);

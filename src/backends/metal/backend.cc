@@ -6,6 +6,7 @@
 
 #include "backends/metal/encode.h"
 #include "backends/metal/hazards.h"
+#include "backends/metal/policy.h"
 #include "backends/metal/weights.h"
 #include "base/checked.h"
 #include "base/switches.h"
@@ -27,6 +28,8 @@ class MetalBackend final : public Backend {
         device_(std::move(device)),
         info_(device_->info()),
         variants_(std::move(variants)) {}
+
+  ~MetalBackend() override { (void)settle(); }  // buffers outlive the lists that use them
 
   std::string device_name() const override { return name_; }
   Kernel find(const Graph& graph, const Node& node) const override {
@@ -57,7 +60,8 @@ class MetalBackend final : public Backend {
   Status save_blocks(std::span<const KvTransfer> transfers) override;
   Status restore_blocks(std::span<const KvTransfer> transfers) override;
   std::string kv_format() const override {
-    return fmt::format("{} {} {}", name_, name_of(options_.kv_k), name_of(options_.kv_v));
+    return fmt::format("{} {} {} without {}", name_, name_of(options_.kv_k), name_of(options_.kv_v),
+                       fmt::join(variants_.without, ","));
   }
 
   void set_profile(bool on) override { profile_on_ = on; }
@@ -86,11 +90,17 @@ class MetalBackend final : public Backend {
   Status record(const Compiled& compiled, const StepShape& shape, Recorded& out);
   Result<const Recorded*> recorded(Compiled& compiled, const StepShape& shape);
   Status run_profiled(const Recorded& recorded);
-  Status settle();  // waits for what was submitted
+  Status settle();       // waits for what was submitted
+  void forget_lists() {  // that name buffers which are no more
+    for (const auto& plan : plans_) plan->lists.clear();
+  }
   Status check_block(uint32_t group, int32_t block);
   Status have_block(uint32_t group, uint32_t block);
   Status have_blocks(const Step& step);
-  std::span<std::byte> block_at(uint32_t group, int32_t block) const {
+  std::span<const std::byte> block_at(uint32_t group, int32_t block) const {
+    return kv_[group]->bytes().subspan(uint64_t(uint32_t(block)) * block_bytes_[group], block_bytes_[group]);
+  }
+  std::span<std::byte> fill_block(uint32_t group, int32_t block) const {
     return kv_[group]->fill(uint64_t(uint32_t(block)) * block_bytes_[group], block_bytes_[group]);
   }
 
@@ -126,6 +136,7 @@ Status MetalBackend::allocate(const KvLayout& layout, const MemoryNeed& need) {
     return fail(Code::internal, "{}: blocks of {} layer groups, the model has {}", name_, need.group_blocks.size(),
                 layout.windows.size());
   ARGENT_TRY(settle());
+  running_ = nullptr;
   plans_.clear();
   memory_.layout = layout;
   memory_.kv_k = options_.kv_k, memory_.kv_v = options_.kv_v;
@@ -133,17 +144,21 @@ Status MetalBackend::allocate(const KvLayout& layout, const MemoryNeed& need) {
   block_bytes_.assign(layout.windows.size(), 0);
   for (size_t i = 0; i < layout.layers.size(); ++i)
     block_bytes_[layout.group_of_layer[i]] += kv_bytes(layout.layers[i], 1);
+  const DeviceInfo now = device_->info();  // weights count on some devices, and are there by now
   uint64_t wanted = need.arena_bytes;
   for (size_t g = 0; g < block_bytes_.size(); ++g) {
     const uint64_t bytes = group_blocks_[g] * block_bytes_[g];
-    if (bytes > info_.max_buffer_bytes)
+    if (block_bytes_[g] > UINT32_MAX)
+      return fail(Code::unsupported, "{}: a block of the KV cache has {} bytes, at most {}", name_, block_bytes_[g],
+                  UINT32_MAX);
+    if (bytes > now.max_buffer_bytes)
       return fail(Code::out_of_memory, "{}: the KV cache wants a buffer of {} bytes, the device's longest have {}",
-                  name_, bytes, info_.max_buffer_bytes);
+                  name_, bytes, now.max_buffer_bytes);
     wanted += bytes;
   }
-  if (info_.memory_free && wanted > info_.memory_free)
+  if (now.memory_free && wanted > now.memory_free)
     return fail(Code::out_of_memory, "{}: the KV cache and the arena want {} bytes, {} are available", name_, wanted,
-                info_.memory_free);
+                now.memory_free);
   kv_.clear();
   kv_.resize(block_bytes_.size());
   n_there_.assign(block_bytes_.size(), 0);
@@ -153,34 +168,40 @@ Status MetalBackend::allocate(const KvLayout& layout, const MemoryNeed& need) {
   return {};
 }
 
-// The cache grows with its use, since a device keeps whole buffers in memory: to twice what is there, or as far as the
-// block. Blocks are handed out from the first on.
+// The cache grows with its use, since a device keeps whole buffers in memory: to twice what is there, or, where there
+// is no memory for that, as far as the block. Blocks are handed out from the first on. All or nothing.
 Status MetalBackend::have_block(uint32_t group, uint32_t block) {
   if (block < n_there_[group]) return {};
   const uint64_t n = std::min<uint64_t>(
       group_blocks_[group], std::max<uint64_t>({2 * n_there_[group], block + 1, kFirstKvBytes / block_bytes_[group]}));
   ARGENT_TRY(settle());
-  ARGENT_LET(std::unique_ptr<Buffer> longer, device_->alloc(n * block_bytes_[group]));
+  auto made = device_->alloc(n * block_bytes_[group]);
+  if (!made) made = device_->alloc((uint64_t(block) + 1) * block_bytes_[group]);
+  if (!made) return made.error();
+  std::unique_ptr<Buffer> longer = *std::move(made);
   if (kv_[group]) {
     const auto kept = kv_[group]->bytes();
     std::memcpy(longer->fill(0, kept.size()).data(), kept.data(), kept.size());
   }
-  kv_[group] = std::move(longer);
-  n_there_[group] = n;
-  for (const auto& plan : plans_) plan->lists.clear();
-  memory_.kv.clear();
-  std::vector<uint64_t> begin(block_bytes_.size(), 0);
+  std::vector<uint64_t> there = n_there_, begin(block_bytes_.size(), 0);
+  there[group] = longer->bytes().size() / block_bytes_[group];
+  std::vector<KvPlace> places;
   for (size_t i = 0; i < memory_.layout.layers.size(); ++i) {
     const KvSpec& spec = memory_.layout.layers[i];
     const uint32_t g = memory_.layout.group_of_layer[i];
-    const uint64_t before_last = n_there_[g] ? (n_there_[g] - 1) * block_bytes_[g] : 0;
+    const Buffer* blocks = g == group ? longer.get() : kv_[g].get();
+    const uint64_t before_last = there[g] ? (there[g] - 1) * block_bytes_[g] : 0;
     const uint64_t k = begin[g], v = k + k_bytes(spec);
-    memory_.kv.push_back({g,
-                          {kv_[g].get(), k, before_last + k_bytes(spec)},
-                          {kv_[g].get(), v, before_last + v_bytes(spec)},
-                          uint32_t(block_bytes_[g])});
+    places.push_back({g,
+                      {blocks, k, before_last + k_bytes(spec)},
+                      {blocks, v, before_last + v_bytes(spec)},
+                      uint32_t(block_bytes_[g])});
     begin[g] += kv_bytes(spec, 1);
   }
+  forget_lists();
+  kv_[group] = std::move(longer);
+  n_there_ = std::move(there);
+  memory_.kv = std::move(places);
   return {};
 }
 
@@ -202,9 +223,14 @@ Result<PlanId> MetalBackend::compile(Plan plan) {
     if (v.kind == ValueKind::state &&
         std::find(memory_.layout.layers.begin(), memory_.layout.layers.end(), v.kv) == memory_.layout.layers.end())
       return fail(Code::internal, "{}: no cache was allocated for '{}'", name_, v.name);
+  for (const Node& node : graph.nodes)
+    for (const ValueId id : node.outputs)  // kernels count elements in 32 bits
+      if (const Value& v = graph.value(id); uint64_t(plan.max_rows(v.rows)) * v.width > UINT32_MAX)
+        return fail(Code::unsupported, "{}: {} rows of {} have more than 2^32 elements", name_, plan.max_rows(v.rows),
+                    describe(v));
   ARGENT_TRY(settle());
   ARGENT_TRY(memory_.step.fit(*device_, memory_.layout, plan.key.n_tokens, plan.key.n_outputs));
-  for (const auto& other : plans_) other->lists.clear();  // buffers may have moved
+  if (memory_.step.take_moved()) forget_lists();
   auto compiled = std::make_unique<Compiled>();
   compiled->rules = step_rules(plan, memory_.layout, group_blocks_, kKvBlockTokens);
   compiled->policy = {plan.key.n_tokens, plan.key.n_outputs, variants_.has("split"), variants_.has("flash"), 0};
@@ -221,8 +247,9 @@ Result<PlanId> MetalBackend::compile(Plan plan) {
     ARGENT_LET(compiled->constants.back(), device_->alloc(bytes.size()));
     std::memcpy(compiled->constants.back()->fill(0, bytes.size()).data(), bytes.data(), bytes.size());
   }
-  // Every pipeline is made now, and what does not fit is found.
-  for (const uint32_t n : {1u, compiled->plan.key.n_tokens}) {
+  // Pipelines are made now, and what does not fit is found: of one row, of few, and of many.
+  const uint32_t most = compiled->plan.key.n_tokens;
+  for (const uint32_t n : {1u, std::min(most, kTokensAtOnce), most}) {
     Recorded recorded;
     const uint32_t n_outputs = compiled->plan.key.all_rows ? n : std::min(n, compiled->plan.key.n_outputs);
     StepShape shape{n, n_outputs, true, true, {}};
@@ -268,11 +295,11 @@ Result<Ticket> MetalBackend::run(PlanId id, const Step& step) {
   ARGENT_TRY(check_step(compiled.rules, step, slot_sampled_));
   for (const SampleParams& params : step.sampling) ARGENT_TRY(sample::check(params));
   ARGENT_TRY(settle());
+  running_ = nullptr;
   ARGENT_TRY(have_blocks(step));
-  bool moved = false;
-  ARGENT_TRY(memory_.step.write(*device_, step, compiled.policy, shape_, moved));
-  if (moved)
-    for (const auto& plan : plans_) plan->lists.clear();
+  const Status written = memory_.step.write(*device_, step, compiled.policy, shape_);
+  if (memory_.step.take_moved()) forget_lists();
+  ARGENT_TRY(written);
   ARGENT_LET(const Recorded* list, recorded(compiled, shape_));
   running_ = &compiled;
   if (profile_on_) {
@@ -326,7 +353,10 @@ Status MetalBackend::settle() {
 Result<StepResult> MetalBackend::wait(Ticket ticket) {
   if (ticket != ticket_ || !running_)
     return fail(Code::internal, "{}: ticket {} is not the last step's", name_, ticket);
-  ARGENT_TRY(settle());
+  if (const Status settled = settle(); !settled) {
+    running_ = nullptr;  // there is no result to ask for again
+    return settled.error();
+  }
   const Plan& plan = running_->plan;
   StepResult result;
   const std::byte* arena = memory_.arena->bytes().data();
@@ -341,7 +371,7 @@ Result<StepResult> MetalBackend::wait(Ticket ticket) {
 Status MetalBackend::check_block(uint32_t group, int32_t block) {
   const uint32_t n_blocks = group < group_blocks_.size() ? group_blocks_[group] : 0;
   if (uint32_t(block) < n_blocks) return have_block(group, uint32_t(block));
-  return fail(Code::internal, "{}: copy of block {} of {} in layer group {}", name_, block, n_blocks, group);
+  return fail(Code::internal, "{}: block {} of {} in layer group {}", name_, block, n_blocks, group);
 }
 
 Status MetalBackend::copy_blocks(std::span<const KvCopy> copies) {
@@ -349,7 +379,7 @@ Status MetalBackend::copy_blocks(std::span<const KvCopy> copies) {
   for (const KvCopy& c : copies) {
     ARGENT_TRY(check_block(c.group, c.from));
     ARGENT_TRY(check_block(c.group, c.to));
-    std::memmove(block_at(c.group, c.to).data(), block_at(c.group, c.from).data(), block_bytes_[c.group]);
+    std::memmove(fill_block(c.group, c.to).data(), block_at(c.group, c.from).data(), block_bytes_[c.group]);
   }
   return {};
 }
@@ -367,7 +397,7 @@ Status MetalBackend::restore_blocks(std::span<const KvTransfer> transfers) {
   ARGENT_TRY(settle());
   for (const KvTransfer& t : transfers) {
     ARGENT_TRY(check_block(t.group, t.block));
-    std::memcpy(block_at(t.group, t.block).data(), t.host, block_bytes_[t.group]);
+    std::memcpy(fill_block(t.group, t.block).data(), t.host, block_bytes_[t.group]);
   }
   return {};
 }

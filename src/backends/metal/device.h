@@ -51,6 +51,7 @@ class Pipeline {
   virtual ~Pipeline() = default;
   virtual const std::string& name() const = 0;
   virtual std::span<const Argument> arguments() const = 0;
+  virtual uint32_t max_threads() const { return kMaxThreads; }  // of a threadgroup, as its registers allow
 };
 
 // The value of MTL_FC(type, name, index).

@@ -31,6 +31,11 @@ const KvPlace& Encoder::kv_of(ValueId state) const {
   return memory_.kv[i];
 }
 
+uint32_t Encoder::max_threads(std::string_view kernel, const std::vector<FunctionConstant>& constants) {
+  const auto pipeline = device_.pipeline(kernel, constants);
+  return pipeline ? std::min(kMaxThreads, (*pipeline)->max_threads() / kSimdWidth * kSimdWidth) : kMaxThreads;
+}
+
 Dispatch& Encoder::add(std::string_view kernel, std::vector<FunctionConstant> constants, Size grid, Size threads) {
   list_.dispatches.emplace_back();
   Dispatch& d = list_.dispatches.back();
@@ -58,12 +63,8 @@ Status Encoder::encode(size_t index) {
   const Node& node = plan_.graph.nodes[index];
   if (const std::string why = missing_kernel(plan_.graph, node); !why.empty())
     return fail(Code::unsupported, "{}", why);
-  const size_t before = list_.dispatches.size();
-  op_encoder(node.op).encode(*this, node, index);
   // A step may want no logits at all.
-  list_.dispatches.erase(std::remove_if(list_.dispatches.begin() + ptrdiff_t(before), list_.dispatches.end(),
-                                        [](const Dispatch& d) { return d.grid.count() == 0; }),
-                         list_.dispatches.end());
+  if (node.outputs.empty() || rows_of(node.outputs[0]) != 0) op_encoder(node.op).encode(*this, node, index);
   return status_;
 }
 

@@ -89,6 +89,8 @@ class Encoder {
   uint32_t max_rows(Rows rows) const { return plan_.max_rows(rows); }
   Place constant(size_t node) const { return {constants_[node].get(), 0, 0}; }
 
+  // The most threads of a threadgroup that a kernel takes.
+  uint32_t max_threads(std::string_view kernel, const std::vector<FunctionConstant>& constants);
   // A dispatch to be completed; a kernel that is not there fails encode().
   Dispatch& add(std::string_view kernel, std::vector<FunctionConstant> constants, Size grid, Size threads);
 

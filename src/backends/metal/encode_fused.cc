@@ -6,9 +6,12 @@
 #include "backends/metal/kernels/args.h"
 #include "backends/metal/kernels/args_fused.h"
 #include "backends/metal/policy.h"
+#include "base/checked.h"
 
 namespace argent::metal {
 namespace {
+
+constexpr size_t kScratchAlignment = 16;  // kernels read float4
 
 uint32_t format_id(const Value& weight) { return info(weight.format).gguf_id; }
 
@@ -134,8 +137,8 @@ bool one_kernel(const Graph& graph, const Node& node, uint32_t n_rows, const Var
 
 uint64_t qkv_store_workspace(const Graph& graph, const Node& node, uint32_t n_rows, const Variants& variants) {
   const bool never = for_all_rows(n_rows, [&](uint32_t n) { return one_kernel(graph, node, n, variants); });
-  const uint64_t width = graph.value(node.inputs[2]).n_rows + graph.value(node.inputs[3]).n_rows;
-  return never ? 0 : 4 * uint64_t(n_rows) * width;
+  const auto bytes = [&](size_t i) { return 4 * uint64_t(n_rows) * graph.value(node.inputs[i]).n_rows; };
+  return never ? 0 : align_up(bytes(2), kScratchAlignment) + bytes(3);
 }
 
 void encode_qkv_store(Encoder& e, const Node& node, size_t index) {
@@ -147,16 +150,16 @@ void encode_qkv_store(Encoder& e, const Node& node, size_t index) {
   const Place x = e.place(node.inputs[0]), q = e.place(node.outputs[0]);
   if (!one_kernel(e.graph(), node, n_rows, e.variants())) {
     const size_t k_bytes = 4 * size_t(n_rows) * w[1]->n_rows, v_bytes = 4 * size_t(n_rows) * w[2]->n_rows;
-    const Place both = e.scratch(index, k_bytes + v_bytes);
-    const Place k = {both.buffer, both.offset, k_bytes}, v = {both.buffer, both.offset + k_bytes, v_bytes};
+    const size_t v_at = align_up(k_bytes, kScratchAlignment);
+    const Place both = e.scratch(index, v_at + v_bytes);
+    const Place k = {both.buffer, both.offset, k_bytes}, v = {both.buffer, both.offset + v_at, v_bytes};
     const Place parts[3] = {q, k, v};
     for (size_t i = 0; i < 3; ++i) product(e, x, node.inputs[1 + i], parts[i], n_rows);
     for (size_t i = 0; i < 3 && at.biases; ++i)
       add_vector(e, parts[i], node.inputs[at.biases + i], n_rows * w[i]->n_rows);
     for (size_t i = 0; i < 2 && at.norms; ++i)
       norm_heads(e, parts[i], node.inputs[at.norms + i], n_rows * w[i]->n_rows, a.d_head, a.eps);
-    for (size_t i = 0; i < 2 && at.table; ++i)
-      rotate(e, a, i ? a.n_head_kv : a.n_head, parts[i], e.place(node.inputs[at.table]), parts[i], n_rows);
+    if (at.table) rotate_in_place(e, a, q, k, e.place(node.inputs[at.table]), n_rows);
     return store(e, k, v, node.inputs[4], n_rows);
   }
   const KvPlace& cache = e.kv_of(node.inputs[4]);
@@ -167,8 +170,10 @@ void encode_qkv_store(Encoder& e, const Node& node, size_t index) {
   constants.push_back({27, bool(at.norms)});
   constants.push_back({50, a.interleaved});
   const uint32_t d_most = std::max(a.d_head, a.d_value);
-  Dispatch& d = e.add(n_rows == 1 ? "qkv_rope" : "qkv_rope_tokens", std::move(constants), {a.n_head + 2 * a.n_head_kv},
-                      {std::min(kMaxThreads, (16 * d_most + 31) / 32 * 32)});
+  const char* kernel = n_rows == 1 ? "qkv_rope" : "qkv_rope_tokens";
+  // Two rows a SIMD-group, so that all loads are in flight, or as many threads as registers allow.
+  const uint32_t threads = std::min(e.max_threads(kernel, constants), (16 * d_most + 31) / 32 * 32);
+  Dispatch& d = e.add(kernel, std::move(constants), {a.n_head + 2 * a.n_head_kv}, {threads});
   d.threadgroup_bytes = {(4 * d_most * n_rows + 15) / 16 * 16};
   d.value(0, QkvRopeArgs{a.n_head,
                          first.width,

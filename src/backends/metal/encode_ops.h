@@ -50,6 +50,8 @@ void norm_heads(Encoder& e, const Place& x, ValueId w, uint32_t n_elements, uint
 void add_vector(Encoder& e, const Place& x, ValueId vector, uint32_t n_elements);
 void rotate(Encoder& e, const Attrs& a, uint32_t n_head, const Place& x, const Place& table, const Place& y,
             uint32_t rows);
+// Heads of q and of k, in place.
+void rotate_in_place(Encoder& e, const Attrs& a, const Place& q, const Place& k, const Place& table, uint32_t rows);
 // y = act(gate) * up
 void gate_up(Encoder& e, Activation act, const Place& gate, const Place& up, const Place& y, uint32_t n_elements);
 

@@ -210,6 +210,20 @@ void rotate(Encoder& e, const Attrs& a, uint32_t n_head, const Place& x, const P
   bind(d, 3, y);
 }
 
+void rotate_in_place(Encoder& e, const Attrs& a, const Place& q, const Place& k, const Place& table, uint32_t rows) {
+  const bool by_fours = a.n_rot % 8 == 0 && a.d_head % 4 == 0;
+  const uint32_t units = a.n_rot / 2 / (by_fours ? 4 : 1), lanes = lanes_for(units, 32);
+  Dispatch& d =
+      e.add("rope_qk", {{50, a.interleaved}, {51, by_fours}},
+            {ceil_div(units, lanes), ceil_div(a.n_head + a.n_head_kv, 128 / lanes), rows}, {lanes, 128 / lanes});
+  d.value(0, RopeArgs{a.n_head, a.n_head_kv, a.d_head, a.n_rot, 0});
+  bind(d, 1, table);
+  bind(d, 2, q);
+  bind(d, 3, k);
+  bind(d, 4, q);
+  bind(d, 5, k);
+}
+
 void encode_rope(Encoder& e, const Node& node, size_t) {
   rotate(e, node.attrs, node.attrs.n_head, e.place(node.inputs[0]), e.place(node.inputs[1]), e.place(node.outputs[0]),
          e.rows_of(node.outputs[0]));

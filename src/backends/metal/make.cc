@@ -1,4 +1,6 @@
 // Which devices this build can open.
+#include <filesystem>
+
 #include "backends/backend.h"
 #include "backends/metal/backend.h"
 #include "base/switches.h"
@@ -10,10 +12,25 @@
 #endif
 
 namespace argent {
+namespace {
+
+// Compiled pipelines for the next start; empty where no folder is known.
+[[maybe_unused]] std::string pipeline_archive() {
+  std::string cache = environment("XDG_CACHE_HOME");
+  if (const std::string home = environment("HOME"); cache.empty() && !home.empty()) cache = home + "/.cache";
+  if (cache.empty()) return "";
+  std::error_code ignored;  // without the folder there is no archive, and the start is slower
+  std::filesystem::create_directories(cache + "/argent", ignored);
+  return cache + "/argent/metal.pipelines";
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Backend>> make_metal_backend(const BackendOptions& options) {
 #ifdef __APPLE__
-  ARGENT_LET(std::unique_ptr<metal::MetalDevice> device, metal::MetalDevice::open({}));
+  metal::MetalOptions own;
+  own.archive = pipeline_archive();
+  ARGENT_LET(std::unique_ptr<metal::MetalDevice> device, metal::MetalDevice::open(own));
   return metal::make_backend(options, "metal", std::move(device), switch_text(Switch::metal_without));
 #else
   (void)options;

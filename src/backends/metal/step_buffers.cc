@@ -25,44 +25,48 @@ uint32_t write_list(const std::vector<Item>& items, Buffer& list) {
 
 }  // namespace
 
+// All or nothing: a step may still run with what was there.
 Status StepBuffers::fit(Device& device, const KvLayout& layout, uint32_t max_tokens, uint32_t max_outputs) {
-  if (max_tokens <= max_tokens_ && max_outputs <= max_outputs_ && sequences_.size() == layout.windows.size()) return {};
-  max_tokens_ = std::max(max_tokens, max_tokens_);
-  max_outputs_ = std::max({1u, max_outputs, max_outputs_});
-  windows_ = layout.windows;
-  const size_t rows = 4 * size_t(max_tokens_);
-  ARGENT_LET(tokens_, device.alloc(rows));
-  ARGENT_LET(ids_, device.alloc(rows));
-  ARGENT_LET(positions_, device.alloc(rows));
-  ARGENT_LET(row_sequence_, device.alloc(rows));
-  ARGENT_LET(output_rows_, device.alloc(4 * size_t(max_outputs_)));
-  ARGENT_LET(sample_rows_, device.alloc(sizeof(SampleRow) * size_t(max_outputs_)));
-  if (!slots_) ARGENT_TRY(make_slots(device, 16));
-  if (!sample_data_) {
-    ARGENT_LET(sample_data_, device.alloc(4 * 1024));
-  }
-  const size_t n_groups = windows_.size();
-  sequences_.clear(), tables_.clear(), lists_.clear();
-  shapes_.assign(n_groups, {});
+  StepBuffers made;
+  made.max_tokens_ = std::max(max_tokens, max_tokens_);
+  made.max_outputs_ = std::max({1u, max_outputs, max_outputs_});
+  made.windows_ = layout.windows;
+  made.shapes_.assign(layout.windows.size(), {});
   for (size_t i = 0; i < layout.layers.size(); ++i)
-    shapes_[layout.group_of_layer[i]][attention_is_fast(layout.layers[i].d_head, layout.layers[i].d_value)] = true;
-  for (size_t g = 0; g < n_groups; ++g) {
-    ARGENT_LET(std::unique_ptr<Buffer> sequences, device.alloc(sizeof(KvSequence) * size_t(max_tokens_)));
+    made.shapes_[layout.group_of_layer[i]][attention_is_fast(layout.layers[i].d_head, layout.layers[i].d_value)] = true;
+  if (tokens_ && made.max_tokens_ == max_tokens_ && made.max_outputs_ == max_outputs_ && made.windows_ == windows_ &&
+      made.shapes_ == shapes_)
+    return {};
+  const size_t rows = 4 * size_t(made.max_tokens_);
+  ARGENT_LET(made.tokens_, device.alloc(rows));
+  ARGENT_LET(made.ids_, device.alloc(rows));
+  ARGENT_LET(made.positions_, device.alloc(rows));
+  ARGENT_LET(made.row_sequence_, device.alloc(rows));
+  ARGENT_LET(made.output_rows_, device.alloc(4 * size_t(made.max_outputs_)));
+  ARGENT_LET(made.sample_rows_, device.alloc(sizeof(SampleRow) * size_t(made.max_outputs_)));
+  ARGENT_LET(made.sample_data_, device.alloc(4 * 1024));
+  for (size_t g = 0; g < made.windows_.size(); ++g) {
+    ARGENT_LET(std::unique_ptr<Buffer> sequences, device.alloc(sizeof(KvSequence) * size_t(made.max_tokens_)));
     ARGENT_LET(std::unique_ptr<Buffer> tables, device.alloc(4 * 1024));
-    sequences_.push_back(std::move(sequences));
-    tables_.push_back(std::move(tables));
-    for (const uint32_t n : {max_tokens_, max_tokens_, max_outputs_, max_outputs_}) {  // as lists_of counts
-      AttentionListBuffers& lists = lists_.emplace_back();
+    made.sequences_.push_back(std::move(sequences));
+    made.tables_.push_back(std::move(tables));
+    for (const uint32_t n :
+         {made.max_tokens_, made.max_tokens_, made.max_outputs_, made.max_outputs_}) {  // as lists_of
+      AttentionListBuffers& lists = made.lists_.emplace_back();
       // A smaller plan's rows may have more splits each.
       ARGENT_TRY(make_list<AttentionItem>(device, std::max(n, std::min(n, 256u) * kMaxSplits), lists.decode));
       ARGENT_TRY(make_list<AttentionCombineItem>(device, attention_max_combine(n), lists.combine));
       ARGENT_TRY(make_list<AttentionItem>(device, attention_max_prefill(n), lists.prefill));
     }
   }
+  if (!slots_) ARGENT_TRY(make_slots(device, 16));
+  made.slots_ = std::move(slots_), made.n_slots_ = n_slots_;
+  made.moved_ = true;
+  *this = std::move(made);
   return {};
 }
 
-Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& policy, StepShape& shape, bool& moved) {
+Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& policy, StepShape& shape) {
   shape = {};
   shape.n_tokens = uint32_t(step.tokens.size()), shape.n_outputs = uint32_t(step.output_rows.size());
   shape.attention.resize(lists_.size());
@@ -82,13 +86,13 @@ Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& po
     }
     if (4 * tables.size() > tables_[g]->bytes().size()) {
       ARGENT_LET(tables_[g], device.alloc(8 * tables.size()));
-      moved = true;
+      moved_ = true;
     }
     fill<KvSequence>(*sequences_[g], sequences);
     fill<int32_t>(*tables_[g], tables);
     ARGENT_TRY(write_attention(step, g, policy, sequences, shape));
   }
-  return write_sampling(device, step, policy, shape, moved);
+  return write_sampling(device, step, policy, shape);
 }
 
 // Rows that want logits are rows of their own: each a sequence of one row at its position.
@@ -129,23 +133,20 @@ Status StepBuffers::make_slots(Device& device, uint32_t n_slots) {
   fill<int32_t>(*made, tokens);
   slots_ = std::move(made);
   n_slots_ = n_slots;
+  moved_ = true;
   return {};
 }
 
-Status StepBuffers::write_sampling(Device& device, const Step& step, const StepPolicy& policy, StepShape& shape,
-                                   bool& moved) {
+Status StepBuffers::write_sampling(Device& device, const Step& step, const StepPolicy& policy, StepShape& shape) {
   uint32_t n_slots = 1;
   for (const StepSequence& s : step.sequences) n_slots = std::max(n_slots, s.slot + 1);
-  if (n_slots > n_slots_) {
-    ARGENT_TRY(make_slots(device, std::max(n_slots, 2 * n_slots_)));
-    moved = true;
-  }
+  if (n_slots > n_slots_) ARGENT_TRY(make_slots(device, std::max(n_slots, 2 * n_slots_)));
   if (policy.n_vocab == 0) return {};
   pack(step, Rows::outputs, policy.n_vocab, sample_);
   shape.adjusts = sample_.adjusts;
   if (4 * sample_.data.size() > sample_data_->bytes().size()) {
     ARGENT_LET(sample_data_, device.alloc(8 * sample_.data.size()));
-    moved = true;
+    moved_ = true;
   }
   fill<SampleRow>(*sample_rows_, sample_.rows);
   fill<uint32_t>(*sample_data_, sample_.data);

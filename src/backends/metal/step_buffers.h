@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "backends/metal/attention_items.h"
@@ -44,10 +45,13 @@ struct StepPolicy {
 
 class StepBuffers {
  public:
-  // Makes room for steps of up to so many rows, beside those of earlier calls. Buffers may move.
+  // Makes room for steps of up to so many rows, beside those of earlier calls.
   Status fit(Device& device, const KvLayout& layout, uint32_t max_tokens, uint32_t max_outputs);
-  // Writes a step; the device is idle. True in `moved`: a buffer grew, so lists that name it are void.
-  Status write(Device& device, const Step& step, const StepPolicy& policy, StepShape& shape, bool& moved);
+  // Writes a step; the device is idle.
+  Status write(Device& device, const Step& step, const StepPolicy& policy, StepShape& shape);
+  // Whether a buffer has been replaced since it was asked last, also by a call that failed: lists that name it are
+  // void.
+  bool take_moved() { return std::exchange(moved_, false); }
 
   const Buffer& tokens() const { return *tokens_; }  // as the step has them
   const Buffer& ids() const { return *ids_; }        // the same, those in slots resolved
@@ -71,8 +75,9 @@ class StepBuffers {
   Status write_attention(const Step& step, uint32_t group, const StepPolicy& policy,
                          std::span<const KvSequence> sequences, StepShape& shape);
   Status make_slots(Device& device, uint32_t n_slots);
-  Status write_sampling(Device& device, const Step& step, const StepPolicy& policy, StepShape& shape, bool& moved);
+  Status write_sampling(Device& device, const Step& step, const StepPolicy& policy, StepShape& shape);
 
+  bool moved_ = false;
   uint32_t max_tokens_ = 0, max_outputs_ = 0, n_slots_ = 0;
   std::vector<uint32_t> windows_;            // by layer group
   std::vector<std::array<bool, 2>> shapes_;  // by layer group: some layer wants lists of any shape, of fast kernels

@@ -9,9 +9,11 @@ namespace argent::metal {
 namespace {
 
 constexpr uintptr_t kAlignment = 16;  // of a tensor, as kernels/weights.h wants it
-constexpr uintptr_t kGap = 1 << 20;   // bytes between tensors of one buffer at most
-constexpr size_t kPage = 4096;        // the least of any system: touched one by one
-constexpr size_t kProgressBytes = 64 << 20;
+// Bytes between tensors of one buffer at most: padding of a file, and no header of the next one, whose mapping may
+// begin where this one ends.
+constexpr uintptr_t kGap = 64;
+constexpr size_t kPage = 4096;  // the least of any system: touched one by one
+constexpr size_t kProgressBytes = 64 << 20, kCopiedBytes = 256 << 20;
 
 struct Tensor {
   ValueId id;
@@ -30,14 +32,13 @@ Result<std::vector<Place>> Weights::load(Device& device, const DeviceInfo& info,
                                          const std::function<bool(const Progress&)>& progress) {
   std::vector<Place> places(graph.values.size());
   std::vector<Tensor> mapped, copied;
-  uint64_t total = 0, done = 0, copied_bytes = 0;
+  uint64_t total = 0, done = 0;
   for (ValueId id = 0; id < graph.values.size(); ++id) {
     const Value& v = graph.value(id);
     if (v.kind != ValueKind::weight) continue;
     const Tensor tensor{id, v.data, size_t(v.file_bytes())};
     const bool aligned = reinterpret_cast<uintptr_t>(v.data) % kAlignment == 0;
     (aligned ? mapped : copied).push_back(tensor);
-    if (!aligned) copied_bytes += align_up(tensor.bytes, 64);
     total += tensor.bytes;
   }
   std::sort(mapped.begin(), mapped.end(), [](const Tensor& a, const Tensor& b) { return a.data < b.data; });
@@ -64,18 +65,22 @@ Result<std::vector<Place>> Weights::load(Device& device, const DeviceInfo& info,
     }
     buffers_.push_back(std::move(buffer));
   }
-  if (copied.empty()) return places;
-  ARGENT_LET(std::unique_ptr<Buffer> buffer, device.alloc(copied_bytes));
-  size_t at = 0;
-  for (const Tensor& t : copied) {
-    std::memcpy(buffer->fill(at, t.bytes).data(), t.data, t.bytes);
-    places[t.id] = {buffer.get(), at, t.bytes};
-    at += align_up(t.bytes, 64);
-    done += t.bytes;
-    if (progress && !progress({"weights", done, total})) return fail(Code::cancelled, "loading was stopped");
+  for (size_t first = 0; first < copied.size();) {
+    size_t n = first, bytes = 0;  // as many as fill a buffer, or one that is longer
+    for (; n < copied.size() && (n == first || bytes + copied[n].bytes <= kCopiedBytes); ++n)
+      bytes += align_up(copied[n].bytes, 64);
+    ARGENT_LET(std::unique_ptr<Buffer> buffer, device.alloc(bytes));
+    for (size_t at = 0; first < n; ++first) {
+      const Tensor& t = copied[first];
+      std::memcpy(buffer->fill(at, t.bytes).data(), t.data, t.bytes);
+      places[t.id] = {buffer.get(), at, t.bytes};
+      at += align_up(t.bytes, 64);
+      done += t.bytes;
+      if (progress && !progress({"weights", done, total})) return fail(Code::cancelled, "loading was stopped");
+    }
+    buffers_.push_back(std::move(buffer));
+    copied_bytes_ += bytes;
   }
-  buffers_.push_back(std::move(buffer));
-  copied_bytes_ = copied_bytes;
   return places;
 }
 

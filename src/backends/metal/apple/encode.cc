@@ -18,9 +18,9 @@ Status check_sizes(const Dispatch& dispatch, const MetalPipeline& pipeline, uint
     return fail(Code::invalid, "{}: {} threads in a threadgroup, must be a multiple of {} up to {}", name,
                 size_text(dispatch.threads), kSimdWidth, kMaxThreads);
   }
-  if (threads > pipeline.max_threads) {
+  if (threads > pipeline.most_threads) {
     return fail(Code::unsupported, "{}: {} threads in a threadgroup; on this GPU the kernel can have {}", name, threads,
-                pipeline.max_threads);
+                pipeline.most_threads);
   }
   if (dispatch.grid.count() == 0)
     return fail(Code::invalid, "{}: a grid of {} threadgroups", name, size_text(dispatch.grid));

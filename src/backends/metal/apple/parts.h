@@ -55,12 +55,13 @@ class MetalBuffer : public Buffer {
 struct MetalPipeline : Pipeline {
   const std::string& name() const override { return kernel_name; }
   std::span<const Argument> arguments() const override { return told; }
+  uint32_t max_threads() const override { return uint32_t(most_threads); }
 
   std::string kernel_name;
   std::vector<Argument> told;
   const KernelText* text = nullptr;
   Ref<MTLComputePipelineState> state;
-  uint64_t max_threads = 0;
+  uint64_t most_threads = 0;  // of a threadgroup
   uint64_t static_threadgroup_bytes = 0;
 };
 

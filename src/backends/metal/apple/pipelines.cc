@@ -127,7 +127,7 @@ Result<std::unique_ptr<MetalPipeline>> Pipelines::compile(const KernelFile& file
   made->kernel_name = kernel.name;
   made->text = &kernel;
   for (const auto& a : kernel.arguments) made->told.push_back({a.kind, a.index, a.written, a.name});
-  made->max_threads = made->state->maxTotalThreadsPerThreadgroup();
+  made->most_threads = made->state->maxTotalThreadsPerThreadgroup();
   made->static_threadgroup_bytes = made->state->staticThreadgroupMemoryLength();
   counts_.pipelines++;
   return made;

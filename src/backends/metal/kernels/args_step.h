@@ -1,8 +1,8 @@
-// What kernels read of a step: plain data that the host writes into one buffer before each step, the same for the host
-// and the kernels.
+// What kernels read of a step: plain data that the host writes before each step (step_buffers.h), the same for the host
+// and the kernels. A buffer each:
 //
-//   rows        tokens i32 [n_tokens], positions i32 [n_tokens], row_sequence u32 [n_tokens], output_rows u32
-//   [n_outputs] by group    KvSequence [n_sequences]; block tables i32, one after the other
+//   tokens, positions, row_sequence   i32, i32, u32 [n_tokens];   output_rows   u32 [n_outputs]
+//   of each layer group               KvSequence [n_sequences];   its block tables, i32, one after the other
 #pragma once
 
 #if defined(__METAL_VERSION__)

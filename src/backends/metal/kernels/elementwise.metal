@@ -61,7 +61,7 @@ inline T zip_one(T a, T b) {
     return a * b;
   }
   if (kElementFunction == kElementMulSigmoid) {
-    return a / one_and_exp_minus(b);
+    return a * (T(1.0f) / one_and_exp_minus(b));  // as sigmoid and a product give it
   }
   if (kElementFunction == kElementMulSilu) {
     return silu(a) * b;
