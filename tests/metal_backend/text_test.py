@@ -1,9 +1,6 @@
-#!/ usr / bin / env python3
-""
-    "Real models through the emulated Metal backend: their text is the CPU's with float activations, fused or not, with 16-bit factors
-    or without,
-    one request or several.Arguments : the argent program;
-models are in $ARGENT_MODELS."""
+#!/usr/bin/env python3
+"""Real models through the emulated Metal backend: their text is the CPU's with float activations, fused or not, with 16-bit factors
+or without, one request or several. Arguments: the argent program; models are in $ARGENT_MODELS."""
 import json
 import os
 import pathlib
@@ -37,7 +34,7 @@ class Text(unittest.TestCase):
     def test_gemma(self):
         self.same(GEMMA, "The capital of France is", 4)
 
-#What is left out where the arithmetic is the same changes nothing.
+    # What is left out where the arithmetic is the same changes nothing.
     def test_without_fusing(self):
         text = "Once upon a time"
         fused = complete(SMOLLM2, text, 2, "--device", "metal-emu", without="matrix,flash")
