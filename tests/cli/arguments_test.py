@@ -69,7 +69,7 @@ class WrongInput(unittest.TestCase):
     def test_device_and_isa(self):
         for args in [["ask", "x"], ["complete", "x"], ["bench"], ["graph"], ["inspect"], ["tokenize", "x"],
                      ["template", "--messages", "m.json"], ["gguf", "split", "m"], ["gguf", "merge", "m"]]:
-            self.fails(3, *args, "--device", "tpu", has="--device tpu: this build has cpu")
+            self.fails(3, *args, "--device", "tpu", has="--device tpu: wanted cpu, metal")
             self.fails(2, *args, "--isa", "sse9", has="--isa sse9: wanted baseline, avx2, avxvnni or avx512")
 
     def test_empty_values(self):
