@@ -5,6 +5,10 @@
 
 namespace argent::metal {
 
+// What kernels/kv.h and args_step.h say of the cache.
+static_assert(kKvPositions == kKvBlockTokens);
+static_assert(int(KvType::f16) == 0 && int(KvType::bf16) == 1 && int(KvType::f32) == 2 && int(KvType::q8_0) == 3);
+
 Place Encoder::place(ValueId id) const {
   const Value& v = value(id);
   switch (v.kind) {
