@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "graph/kv_layout.h"
 #include "graph/plan.h"
@@ -28,6 +29,7 @@ inline constexpr uint32_t kKvBlockTokens = 32;  // positions of a KV block, on e
 
 struct BackendOptions {
   std::string isa;         // cpu: baseline, avx2, avxvnni, avx512; empty: the best that this machine has
+  uint32_t index = 0;      // which of several devices of a kind: 1 of cuda:1
   uint32_t n_threads = 0;  // 0: what affinity and cgroup leave
   bool pin = true;         // cpu: as ThreadPoolOptions has it
   ActivationMode activations = ActivationMode::native;
@@ -42,6 +44,15 @@ struct BackendCaps {
   // What a row gives depends on its sequence's tokens alone, bit for bit: not on the step's other rows, how a prompt is
   // cut, the number of threads or where weights lie.
   bool deterministic = false;
+  // Mapped weights count against memory_free: the device keeps what it reads in its memory (Apple's GPUs).
+  bool mapped_count = false;
+};
+
+// A device that this machine has, as `argent devices` lists it.
+struct DeviceListing {
+  std::string name;         // as in --device
+  std::string description;  // "NVIDIA H200, compute capability 9.0"
+  uint64_t memory_total = 0, memory_free = 0;
 };
 
 // What a model needs beside its weights; known before allocate() is called.
@@ -139,5 +150,10 @@ Result<std::unique_ptr<Backend>> make_null_backend(const BackendOptions& options
 Result<std::unique_ptr<Backend>> make_metal_backend(const BackendOptions& options);
 // Metal's kernels in the emulator (docs/metal.md): slow, for tests.
 Result<std::unique_ptr<Backend>> make_metal_emu_backend(const BackendOptions& options);
+
+// NVIDIA's GPUs, by libargent_cuda.so beside the program, which is opened on the first call.
+Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions& options);
+// unsupported: no such part, no driver or no device, and which of them it is.
+Result<std::vector<DeviceListing>> list_cuda_devices();
 
 }  // namespace argent
