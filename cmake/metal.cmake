@@ -45,6 +45,7 @@ endforeach()
 # dwarf-4: with 5, addr2line takes the generated file for the kernel's.
 # signed-char: as Metal's char is.
 set(metal_options -fsigned-char -g1 -gdwarf-4 -fno-exceptions -Wno-attributes -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable)
+set_property(SOURCE ${metal_generated} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)  # a library of Metal each
 foreach(build fast checked)
   add_library(argent_metal_kernels_${build} OBJECT ${metal_generated})
   target_include_directories(argent_metal_kernels_${build} PRIVATE ${CMAKE_SOURCE_DIR}/src ${metal}/shim/host)

@@ -80,11 +80,11 @@ def main():
     found = []
     for path in sorted((ROOT / "src").rglob("*")):
         # The shim's files are named as Metal's headers are, without a suffix.
-        if path.suffix in {".h", ".cc", ".cu", ".metal", ".inc"} or "shim" in path.parts and path.is_file():
+        if path.suffix in {".h", ".cc", ".cu", ".cuh", ".metal", ".inc"} or "shim" in path.parts and path.is_file():
             found += problems_of(str(path.relative_to(ROOT / "src")), path.read_text())
     for folder in ("tests", "tools", "fuzz", "bench"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in {".h", ".cc", ".cu", ".metal", ".py", ".sh"} and path.read_text().count("\n") > MAX_LINES:
+            if path.suffix in {".h", ".cc", ".cu", ".cuh", ".metal", ".py", ".sh"} and path.read_text().count("\n") > MAX_LINES:
                 found.append(f"{path.relative_to(ROOT)}: more than {MAX_LINES} lines")
             if path.suffix in {".h", ".cc"} and "nlohmann/json.hpp" in path.read_text():  # another destructor would be another definition
                 found.append(f"{path.relative_to(ROOT)}: includes nlohmann/json.hpp; base/json.h is the place")

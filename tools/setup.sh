@@ -65,10 +65,12 @@ need_xgrammar() {
   )
 }
 
-# build FOLDER TARGETS CMAKE_ARGUMENTS...: configures (a second where nothing changed), then builds.
+# build FOLDER TARGETS CMAKE_ARGUMENTS...: configures (a second where nothing changed), then builds. A new folder is for
+# building everything once, so a room's files are compiled together; one that is there keeps what it was made with.
 build() {
   local dir=$1 targets=$2
   shift 2
+  [ -e "$dir/CMakeCache.txt" ] || set -- -DARGENT_UNITY=ON "$@"
   cmake -S "$root" -B "$dir" -G Ninja "$@" >/dev/null
   # shellcheck disable=SC2086
   ninja -C "$dir" $targets

@@ -31,12 +31,12 @@ const Chain kChains[] = {
     {"draw_from_all", Tail::sample, {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0}},
 };
 
-constexpr uint32_t kTokens = 64;
+constexpr uint32_t kEmbedded = 64;
 
-// An embedding of kTokens rows and a Q8_0 head of n_vocab rows.
-struct Weights {
-  Weights(uint32_t n_vocab, uint32_t width)
-      : table(random_floats(kTokens * width)), head(uint64_t(n_vocab) * width / 32 * 34) {
+// An embedding of kEmbedded rows and a Q8_0 head of n_vocab rows.
+struct SampleWeights {
+  SampleWeights(uint32_t n_vocab, uint32_t width)
+      : table(random_floats(kEmbedded * width)), head(uint64_t(n_vocab) * width / 32 * 34) {
     Rng random(2);
     const uint16_t scale = float_to_half(9 / std::sqrt(float(width)) / 127);
     for (size_t row = 0; row < head.size(); row += 34) {
@@ -51,12 +51,12 @@ struct Weights {
 // A backend with one plan of one row, and the steps that it runs.
 class Sampler {
  public:
-  static Result<std::unique_ptr<Sampler>> create(Bench& bench, const Weights& weights, uint32_t n_vocab, uint32_t width,
-                                                 const Chain& chain) {
+  static Result<std::unique_ptr<Sampler>> create(Bench& bench, const SampleWeights& weights, uint32_t n_vocab,
+                                                 uint32_t width, const Chain& chain) {
     auto s = std::unique_ptr<Sampler>(new Sampler);
     Builder b;
     const auto* table = reinterpret_cast<const uint8_t*>(weights.table.data());
-    const ValueId x = b.embed(b.input(Input::tokens), b.weight("table", Format::f32, kTokens, width, table));
+    const ValueId x = b.embed(b.input(Input::tokens), b.weight("table", Format::f32, kEmbedded, width, table));
     b.set_logits(b.matmul(x, b.weight("head", Format::q8_0, n_vocab, width, weights.head.data())));
     ARGENT_LET(s->graph_, b.finish());
     BackendOptions options;
@@ -69,7 +69,7 @@ class Sampler {
     ARGENT_TRY(s->backend_->allocate(kv_layout(s->graph_), {s->plan_.arena_bytes[0], {}}));
     ARGENT_LET(s->id_, s->backend_->compile(s->plan_));
     s->backend_->set_profile(true);
-    for (uint32_t i = 0; i < kTokens; ++i) s->recent_.push_back(int32_t(i));
+    for (uint32_t i = 0; i < kEmbedded; ++i) s->recent_.push_back(int32_t(i));
     s->step_.tokens = {0}, s->step_.positions = {0}, s->step_.row_sequence = {0}, s->step_.output_rows = {0};
     s->step_.sequences.push_back({0, 1, 0, 0, {}, s->recent_});
     if (chain.tail == Tail::sample) s->step_.sampling.push_back(chain.params);
@@ -77,7 +77,7 @@ class Sampler {
   }
 
   Status run(uint32_t n) {
-    step_.tokens[0] = int32_t(n % kTokens);
+    step_.tokens[0] = int32_t(n % kEmbedded);
     for (SampleParams& params : step_.sampling) params.seed = n;
     ARGENT_LET(const Ticket ticket, backend_->run(id_, step_));
     return backend_->wait(ticket) ? Status{} : fail(Code::internal, "no result");
@@ -110,7 +110,7 @@ class Sampler {
 };
 
 // The median of each op and of their sum.
-Status measure(Bench& bench, const Weights& weights, uint32_t n_vocab, uint32_t width, const Chain& chain,
+Status measure(Bench& bench, const SampleWeights& weights, uint32_t n_vocab, uint32_t width, const Chain& chain,
                const std::string& name) {
   ARGENT_LET(const std::unique_ptr<Sampler> sampler, Sampler::create(bench, weights, n_vocab, width, chain));
   std::vector<std::string_view> ops;
@@ -145,7 +145,7 @@ Status measure(Bench& bench, const Weights& weights, uint32_t n_vocab, uint32_t 
 void sample(Bench& b) {
   for (const uint32_t width : {32u, 640u})
     for (const uint32_t n_vocab : {32000u, 151936u, 262144u}) {
-      std::optional<Weights> weights;
+      std::optional<SampleWeights> weights;
       for (const Chain& chain : kChains) {
         const std::string name = fmt::format("sample/{}/{}/{}x{}", b.isa_name(), chain.name, width, n_vocab);
         if (!b.wants(name, width == 32 && n_vocab == 262144)) continue;

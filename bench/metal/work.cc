@@ -242,6 +242,7 @@ void add_tiles(DispatchWork& w, const MatmulArgs& a, Size grid, double eight, do
       else if (rows > 0)
         w.shared += 4 * 512.0 + rows * tokens * kF;
     }
+  w.shared += grid.x * grid.y * (4 + 128) * kF;  // whether an activation is beyond half's range
   // A matrix is two elements a lane, to be loaded and to be found.
   w.operations += column * (grid.y * 64 * 32 * (decode + 1) + fragments * 8 * 32);
   w.operations += column * (grid.y * 4 * 8 + fragments * 4 * 4) * 2 * kSimdWidth;

@@ -8,8 +8,6 @@
 namespace argent::jinja {
 namespace {
 
-Error undefined_error(const Value& v) { return fail(Code::invalid, "{}", v.as<UndefinedObject>().why); }
-
 // "a.b.0" as the path that filters take: parts of digits are indices.
 Result<std::vector<Value>> path_of(Interp& interp, const Value* attribute) {
   std::vector<Value> path;
@@ -109,7 +107,7 @@ Result<Value> do_dictsort(Interp& interp, const Value& v, Args& args) {
       return fail(Code::invalid, "dictsort sorts by 'key' or 'value'");
     }
   }
-  if (v.is(Kind::undefined)) return undefined_error(v);
+  if (v.is(Kind::undefined)) return fail(Code::invalid, "{}", v.as<UndefinedObject>().why);
   if (!v.is(Kind::dict)) return fail(Code::invalid, "dictsort wants a mapping, not {}", type_name(v));
   std::vector<Keyed> keyed;
   for (const auto& [key, value] : v.dict().entries) {

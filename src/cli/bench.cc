@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kMostTokens = 1u << 20;
 
-struct Options {
+struct BenchOptions {
   ModelOptions model;
   Positionals words;
   std::vector<uint32_t> n_prompt, n_gen, n_depth;
@@ -216,7 +216,7 @@ std::string text_report(const Engine& engine, const std::string& cache_type, con
   return out;
 }
 
-std::string json_report(Engine& engine, const Options& o, const std::vector<Test>& tests) {
+std::string json_report(Engine& engine, const BenchOptions& o, const std::vector<Test>& tests) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Test& t : tests) {
     nlohmann::ordered_json samples = nlohmann::ordered_json::array();
@@ -248,7 +248,7 @@ std::string json_report(Engine& engine, const Options& o, const std::vector<Test
 }
 
 // The tests in llama-bench's order: of each depth the prompts, the decodes, then the pairs.
-Result<std::vector<Test>> tests_of(const Options& o) {
+Result<std::vector<Test>> tests_of(const BenchOptions& o) {
   std::vector<Test> tests;
   for (uint32_t depth : o.n_depth) {
     for (uint32_t n : o.n_prompt)
@@ -272,7 +272,7 @@ Result<std::vector<Test>> tests_of(const Options& o) {
   return tests;
 }
 
-Status run(Options& o) {
+Status run(BenchOptions& o) {
   ARGENT_TRY(o.words.settle(o.model.model, nullptr, nullptr, false));
   if (o.model.json) o.format = "json";
   if (o.n_prompt.empty() && o.n_gen.empty() && o.pairs.empty()) o.n_prompt = {512}, o.n_gen = {128};
@@ -316,7 +316,7 @@ Status run(Options& o) {
 }  // namespace
 
 void add_bench(CLI::App& root) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchOptions>();
   CLI::App* app = add_command(
       root, "bench", "measure prompt and decode speed",
       "  argent bench                            prompts of 512 tokens, 128 decoded, on the default model\n"

@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kMostClients = 1024;
 using Clock = server::HttpClient::Clock;
 
-struct Options {
+struct BenchServeOptions {
   std::string url, model, api_key, cacert, format = "text";
   uint32_t n_clients = 0, n_requests = 0;  // 0: by the rule of the help
   uint32_t n_prompt = 128, n_new = 64, n_shared = 0, n_warmup = 1, n_ids = 0;
@@ -36,7 +36,7 @@ double cpu_seconds() {
 // Sends one completion after another, and writes down when what came.
 class Load {
  public:
-  Load(server::HttpClient& client, const Endpoint& endpoint, const Options& options)
+  Load(server::HttpClient& client, const Endpoint& endpoint, const BenchServeOptions& options)
       : client_(client), endpoint_(endpoint), options_(options) {}
 
   // dues: seconds at which the prompts are to be sent; none: each client sends the next as soon as its last has ended.
@@ -168,7 +168,7 @@ class Load {
 
   server::HttpClient& client_;
   const Endpoint& endpoint_;
-  const Options& options_;
+  const BenchServeOptions& options_;
   const std::vector<std::string>* prompts_ = nullptr;
   std::vector<Flight> flights_;
   std::deque<std::pair<size_t, double>> waiting_;  // for one of the clients
@@ -189,7 +189,7 @@ Result<std::string> first_model(server::HttpClient& client, const Endpoint& endp
   return fail(Code::invalid, "--model is needed: {}/models answers {} and names none", endpoint.v1, answer.status);
 }
 
-Status settle(Options& o) {
+Status settle(BenchServeOptions& o) {
   if (o.json) o.format = "json";
   if (!std::isfinite(o.rate) || !std::isfinite(o.timeout) || !std::isfinite(o.temperature))  // CLI::Range takes NaN
     return fail(Code::invalid, "--rate, --timeout and --temperature are numbers");
@@ -206,7 +206,7 @@ Status settle(Options& o) {
   return {};
 }
 
-Status run(Options& o) {
+Status run(BenchServeOptions& o) {
   ARGENT_TRY(settle(o));
   ARGENT_LET(const server::Url url, server::parse_url(o.url));
   Endpoint endpoint{.url = url,
@@ -278,7 +278,7 @@ Status run(Options& o) {
 }  // namespace
 
 void add_bench_serve(CLI::App& bench) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchServeOptions>();
   CLI::App* app = add_command(
       bench, "serve", "load on a server of OpenAI's interface",
       "  argent bench serve http://127.0.0.1:8080 --clients 16 --prompt-tokens 512 --new-tokens 128\n"

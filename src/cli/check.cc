@@ -82,7 +82,9 @@ Status CheckCommand::run() {
     json["n_sequences"] = n_sequences;
     json["cache_type"] = cache_type;
     std::string where = "resident, in the device's layout";
-    if (memory.weights == WeightStorage::mapped) where = "mapped: used where they lie in the file";
+    if (memory.weights == WeightStorage::mapped)
+      where = fmt::format("mapped: used where they lie in the file{}",
+                          caps.mapped_count ? ", which the device keeps in its memory" : "");
     if (memory.resident_needed_bytes)
       where += fmt::format("; a copy of them wants {} free", bytes_text(memory.resident_needed_bytes));
     text += fmt::format("device {}: {}\n", caps.name, caps.description);

@@ -43,9 +43,9 @@ Status check_weights(const std::string& weights) {
 
 void ModelOptions::add(CLI::App& app, bool computes) {
   app.add_option("-m,--model", model, "model: a GGUF file, or the name of one in the models folder");
-  app.add_option(
-      "--device", device,
-      "cpu, metal (Apple GPUs), metal-emu (Metal's kernels in an emulator: slow), reference (slow and plain), null (computes nothing)");
+  app.add_option("--device", device,
+                 "cpu, cuda or cuda:N (NVIDIA GPUs; `argent devices` lists them), metal (Apple GPUs), metal-emu "
+                 "(Metal's kernels in an emulator: slow), reference (slow and plain), null (computes nothing)");
   app.add_option("--isa", isa,
                  "CPU instruction set: baseline, avx2, avxvnni, avx512; on Arm baseline, neon, i8mm (default: the best "
                  "of this machine)");
@@ -114,7 +114,7 @@ std::string cache_text(const BackendOptions& o) {
 }
 
 void Positionals::add(CLI::App& app, bool takes_text) {
-  app.add_option(takes_text ? "MODEL TEXT" : "MODEL", words, takes_text ? "[MODEL] TEXT" : "[MODEL]")
+  app.add_option(takes_text ? "TEXT" : "MODEL", words, takes_text ? "[MODEL] TEXT" : "[MODEL]")
       ->type_name("")
       ->expected(0, takes_text ? 2 : 1);
 }

@@ -101,6 +101,7 @@ void add_bench_serve(CLI::App& bench);
 void add_chat(CLI::App& root);
 void add_check(CLI::App& root);
 void add_complete(CLI::App& root);
+void add_devices(CLI::App& root);
 void add_gguf(CLI::App& root);
 void add_graph(CLI::App& root);
 void add_inspect(CLI::App& root);

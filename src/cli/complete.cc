@@ -6,7 +6,7 @@
 namespace argent::cli {
 namespace {
 
-struct Options {
+struct CompleteOptions {
   ModelOptions model;
   Positionals words;
   SamplingOptions sampling;
@@ -15,7 +15,7 @@ struct Options {
   ProfileOptions profile;
 };
 
-Status run(Options& o) {
+Status run(CompleteOptions& o) {
   ARGENT_LET(const std::string text, o.words.settle_text(o.model.model, o.from_stdin));
   SampleParams defaults{.temperature = 0.8f};
   defaults.seed = random_seed();
@@ -48,7 +48,7 @@ Status run(Options& o) {
 }  // namespace
 
 void add_complete(CLI::App& root) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CompleteOptions>();
   CLI::App* app = add_command(root, "complete", "go on with a text, without a chat template",
                               "  argent complete \"The capital of France is\" -n 16 --temp 0\n"
                               "  argent complete MODEL --stdin < story.txt\n"

@@ -147,7 +147,7 @@ void add_gguf(CLI::App& root) {
       "  argent gguf split model.gguf parts/model --max-size 500M\n"
       "  argent gguf split -m model.gguf model --max-tensors 64",
       [split] { return split->split(); });
-  split_app->add_option("MODEL OUT_PREFIX", split->words, "the model, and how the shards' names begin")
+  split_app->add_option("OUT_PREFIX", split->words, "MODEL OUT_PREFIX: the model, and how the shards' names begin")
       ->type_name("")
       ->expected(1, 2);
   split_app->add_option("--max-tensors", split->max_tensors, "most tensors of a shard")
@@ -160,7 +160,7 @@ void add_gguf(CLI::App& root) {
                   "MODEL is any of the shards; the others are found beside it, and missing ones are named.\n\n"
                   "Example:\n  argent gguf merge parts/model-00001-of-00003.gguf model.gguf",
                   [merge] { return merge->merge(); });
-  merge_app->add_option("MODEL OUT.gguf", merge->words, "any shard of the model, and the file to write")
+  merge_app->add_option("OUT.gguf", merge->words, "MODEL OUT.gguf: any shard of the model, and the file to write")
       ->type_name("")
       ->expected(1, 2);
 

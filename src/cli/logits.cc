@@ -7,7 +7,7 @@
 namespace argent::cli {
 namespace {
 
-struct Options {
+struct LogitsOptions {
   ModelOptions model;
   Positionals words;
   std::string tokens, passes, out;
@@ -57,7 +57,7 @@ class OutFile {
   std::FILE* file_;
 };
 
-Status run(Options& o) {
+Status run(LogitsOptions& o) {
   ARGENT_TRY(o.words.settle(o.model.model, nullptr, nullptr, false));
   ARGENT_LET(const std::vector<int32_t> tokens, parse_list(o.tokens, "--tokens", 0));
   std::vector<uint32_t> passes;
@@ -93,7 +93,7 @@ Status run(Options& o) {
 }  // namespace
 
 void add_logits(CLI::App& root) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<LogitsOptions>();
   CLI::App* app = add_command(root, "logits", "write the logits of given token ids to a file",
                               "  argent logits MODEL --tokens 1,2,3 --out last.f32          the last position's row\n"
                               "  argent logits MODEL --tokens @ids.txt --all --out all.f32  a row for each position\n"

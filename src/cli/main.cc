@@ -72,6 +72,7 @@ int main(int argc, char** argv) {
   cli::add_perplexity(app);
   cli::add_inspect(app);
   cli::add_check(app);
+  cli::add_devices(app);
   cli::add_serve(app);
   cli::add_tokenize(app);
   cli::add_template(app);

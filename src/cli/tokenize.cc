@@ -7,13 +7,13 @@
 namespace argent::cli {
 namespace {
 
-struct Options {
+struct TokenizeOptions {
   ModelOptions model;
   Positionals words;
   bool ids = false, no_special = false, no_bos = false, from_stdin = false;
 };
 
-Status run(Options& o) {
+Status run(TokenizeOptions& o) {
   ARGENT_TRY(o.model.check_names());
   ARGENT_LET(const std::string text, o.words.settle_text(o.model.model, o.from_stdin));
   ARGENT_LET(const std::string path, find_model(o.model.model));
@@ -38,7 +38,7 @@ Status run(Options& o) {
 }  // namespace
 
 void add_tokenize(CLI::App& root) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TokenizeOptions>();
   CLI::App* app = add_command(root, "tokenize", "show how a model cuts text into tokens",
                               "  argent tokenize \"Hello world\"              ids and texts, a line each\n"
                               "  argent tokenize MODEL \"Hello\" --ids         the ids on one line\n"

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <tuple>
 
@@ -24,14 +25,26 @@ std::string bytes_text(uint64_t bytes) {
 
 Result<std::unique_ptr<Backend>> make_backend(std::string_view device, const BackendOptions& options) {
   if (device == "cpu") return make_cpu_backend(options);
+  if (device == "cuda" || device.starts_with("cuda:")) {
+    BackendOptions one = options;
+    if (device != "cuda") {
+      const char* end = device.data() + device.size();
+      const auto [rest, error] = std::from_chars(device.data() + 5, end, one.index);
+      if (error != std::errc() || rest != end)
+        return fail(Code::invalid, "--device {}: wanted cuda, cuda:0, cuda:1 and so on", device);
+    }
+    return make_cuda_backend(one);
+  }
   if (device == "reference") return make_reference_backend(options);
   if (device == "null") return make_null_backend(options);
   if (device == "metal") return make_metal_backend(options);
   if (device == "metal-emu") return make_metal_emu_backend(options);
-  return fail(Code::unsupported, "--device {}: wanted cpu, metal (on Macs), metal-emu, reference or null", device);
+  return fail(Code::unsupported,
+              "--device {}: wanted cpu, cuda:0 (NVIDIA), metal (on Macs), metal-emu, reference or null", device);
 }
 
-Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const EngineOptions& options) {
+Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const EngineOptions& options,
+                                             std::unique_ptr<Backend> backend) {
   ARGENT_LET(gguf::File file, gguf::File::open(path));
   std::unique_ptr<Engine> engine(new Engine(std::move(file)));
   engine->options_ = options;
@@ -40,11 +53,24 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const Engi
   if (engine->tokenizer_ && uint32_t(engine->tokenizer_->n_vocab()) > engine->model_.n_vocab)
     return fail(Code::invalid, "{}: the tokenizer has {} tokens, the model's vocabulary {}", path,
                 engine->tokenizer_->n_vocab(), engine->model_.n_vocab);
-  ARGENT_LET(engine->backend_, make_backend(options.device, options.backend));
+  engine->backend_ = std::move(backend);
+  if (!engine->backend_) {
+    ARGENT_LET(engine->backend_, make_backend(options.device, options.backend));
+  }
   if (options.deterministic && !engine->backend_->caps().deterministic)
     return fail(Code::unsupported, "--deterministic: the device {} does not promise the same bits", options.device);
   ARGENT_TRY(engine->settle_memory());
   return engine;
+}
+
+void Engine::settle_weights(WeightStorage storage) {
+  const bool resident = storage == WeightStorage::resident;
+  memory_.weights = storage;
+  memory_.weights_bytes = 0;
+  if (!resident && !backend_->caps().mapped_count) return;
+  for (ValueId id = 0; id < model_.graph.values.size(); ++id)
+    if (const Value& v = model_.graph.value(id); v.kind == ValueKind::weight)
+      memory_.weights_bytes += resident ? backend_->weight_bytes(model_.graph, id) : v.file_bytes();
 }
 
 Status Engine::settle_memory() {
@@ -52,14 +78,11 @@ Status Engine::settle_memory() {
   const BackendCaps caps = backend_->caps();
   memory_.free_bytes = caps.memory_free;
   memory_.file_bytes = file_.tensor_bytes();
-  memory_.weights = options_.weights.value_or(caps.resident_weights ? WeightStorage::resident : WeightStorage::mapped);
+  settle_weights(options_.weights.value_or(caps.resident_weights ? WeightStorage::resident : WeightStorage::mapped));
   const bool resident = memory_.weights == WeightStorage::resident;
   if (options_.weights && !(resident ? caps.resident_weights : caps.mapped_weights))
     return fail(Code::unsupported, "{} cannot keep weights {}", caps.name,
                 resident ? "in a copy of its own" : "in the file's mapping");
-  for (ValueId id = 0; resident && id < model_.graph.values.size(); ++id)
-    if (model_.graph.value(id).kind == ValueKind::weight)
-      memory_.weights_bytes += backend_->weight_bytes(model_.graph, id);
 
   if (options_.budget.max_tokens == 0 || options_.budget.max_outputs == 0 || options_.n_sequences == 0)
     return fail(Code::invalid, "{} tokens and {} logits rows a step, {} sequences: wanted at least one of each",
@@ -79,8 +102,7 @@ Status Engine::settle_memory() {
   ARGENT_TRY(settle_kv(may_map ? kRoomyContext : kLeastContext));
   if (may_map && !memory_.fits()) {
     memory_.resident_needed_bytes = memory_.needed_bytes();
-    memory_.weights = WeightStorage::mapped;
-    memory_.weights_bytes = 0;
+    settle_weights(WeightStorage::mapped);
     ARGENT_TRY(settle_kv(kLeastContext));
   }
   settle_tiers();
@@ -162,8 +184,10 @@ Status Engine::load(const std::function<bool(const Progress&)>& progress) {
 }
 
 DevicePeaks Engine::measure_peaks() {
-  const uint64_t free = backend_->caps().memory_free, mapped = memory_.weights_bytes ? 0 : memory_.file_bytes;
-  if (free && free < kPeaksBytes + MemoryReport::kReserve + mapped) return {};
+  const BackendCaps caps = backend_->caps();
+  // Where they count, they are no longer free.
+  const uint64_t mapped = memory_.weights == WeightStorage::mapped && !caps.mapped_count ? memory_.file_bytes : 0;
+  if (caps.memory_free && caps.memory_free < kPeaksBytes + MemoryReport::kReserve + mapped) return {};
   return backend_->measure_peaks();
 }
 

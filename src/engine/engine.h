@@ -48,8 +48,9 @@ struct EngineOptions {
 
 // The memory that a model takes, known before anything is allocated.
 struct MemoryReport {
-  uint64_t weights_bytes = 0;  // resident on the device; 0 where they stay in the file's mapping
-  uint64_t file_bytes = 0;     // of the tensors in the file
+  // Of weights that count against free_bytes: resident ones, and mapped ones where caps().mapped_count; otherwise 0.
+  uint64_t weights_bytes = 0;
+  uint64_t file_bytes = 0;  // of the tensors in the file
   WeightStorage weights = WeightStorage::resident;
   uint64_t resident_needed_bytes = 0;  // where weights are mapped because a copy does not fit: what would be needed
   uint64_t kv_bytes = 0;
@@ -102,8 +103,9 @@ struct SequenceMode {
 class Engine {
  public:
   // Reads the file and settles memory, without allocating weights: `argent check` stops here. Errors: the file's, the
-  // model's, or out_of_memory with what is needed and free.
-  static Result<std::unique_ptr<Engine>> open(const std::string& path, const EngineOptions& options);
+  // model's, or out_of_memory with what is needed and free. backend: in place of the one that options.device names.
+  static Result<std::unique_ptr<Engine>> open(const std::string& path, const EngineOptions& options,
+                                              std::unique_ptr<Backend> backend = nullptr);
   // Saves what can be found again, where it has a place on disk, for up to 10 s.
   ~Engine();
   // Brings the weights to the device and allocates.
@@ -181,6 +183,7 @@ class Engine {
 
   explicit Engine(gguf::File file) : file_(std::move(file)) {}
   Status settle_memory();
+  void settle_weights(WeightStorage storage);
   Status settle_kv(uint32_t least_ctx);
   PlanKey key_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail) const;
   Result<Plan> make(const PlanKey& key, Stage stage) const;

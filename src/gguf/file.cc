@@ -74,10 +74,10 @@ Status File::finish() {
   const auto key_of = [&](uint32_t i) { return entries_[i].key; };
   const auto name_of = [&](uint32_t i) { return tensors_[i].name; };
   if (const auto twice = keys_.build(uint32_t(entries_.size()), key_of))
-    return fail(Code::invalid, "{}: key {} stands twice", shards_.front().path, quoted(entries_[*twice].key));
+    return fail(Code::invalid, "{}: key {} stands twice", shards_.front().path, quote(entries_[*twice].key));
   if (const auto twice = names_.build(uint32_t(tensors_.size()), name_of))
     return fail(Code::invalid, "{}: tensor {} stands twice", shards_[tensors_[*twice].shard].path,
-                quoted(tensors_[*twice].name));
+                quote(tensors_[*twice].name));
   for (const Tensor& tensor : tensors_) tensor_bytes_ += tensor.n_bytes;  // all inside files: cannot wrap
   return {};
 }

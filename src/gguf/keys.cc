@@ -30,8 +30,8 @@ std::string f32_wanted(float min, float max) {
 }  // namespace
 
 Error File::wrong(std::string_view key, const Value* seen, std::string_view wanted) const {
-  if (!seen) return fail(Code::invalid, "{}: key {} is missing, wanted {}", path_, quoted(key), wanted);
-  return fail(Code::invalid, "{}: key {} is {}, wanted {}", path_, quoted(key), seen->describe(), wanted);
+  if (!seen) return fail(Code::invalid, "{}: key {} is missing, wanted {}", path_, quote(key), wanted);
+  return fail(Code::invalid, "{}: key {} is {}, wanted {}", path_, quote(key), seen->describe(), wanted);
 }
 
 Result<std::optional<uint32_t>> File::find_u32(std::string_view key, uint32_t min, uint32_t max) const {
@@ -105,7 +105,7 @@ Result<std::vector<int64_t>> File::require_ints(std::string_view key, uint64_t s
   for (uint64_t i = 0; i < out.size(); ++i) {
     out[i] = value->int_at(i);
     if (out[i] < min || out[i] > max)
-      return fail(Code::invalid, "{}: key {} has {} at [{}], wanted an integer from {} to {}", path_, quoted(key),
+      return fail(Code::invalid, "{}: key {} has {} at [{}], wanted an integer from {} to {}", path_, quote(key),
                   out[i], i, min, max);
   }
   return out;
@@ -119,7 +119,7 @@ Result<std::vector<float>> File::require_floats(std::string_view key, uint64_t s
   for (uint64_t i = 0; i < out.size(); ++i) {
     out[i] = float(value->float_at(i));
     if (!std::isfinite(out[i]))
-      return fail(Code::invalid, "{}: key {} has {} at [{}], wanted a finite f32", path_, quoted(key),
+      return fail(Code::invalid, "{}: key {} has {} at [{}], wanted a finite f32", path_, quote(key),
                   value->float_at(i), i);
   }
   return out;
@@ -134,7 +134,7 @@ Result<std::vector<bool>> File::require_bools(std::string_view key, uint64_t siz
   for (uint64_t i = 0; i < out.size(); ++i) {
     const int64_t b = value->int_at(i);
     if (b != 0 && b != 1)
-      return fail(Code::invalid, "{}: key {} has {} at [{}], wanted 0 or 1", path_, quoted(key), b, i);
+      return fail(Code::invalid, "{}: key {} has {} at [{}], wanted 0 or 1", path_, quote(key), b, i);
     out[i] = b != 0;
   }
   return out;

@@ -48,7 +48,7 @@ class Parser {
 
   // What the parser is reading, for messages: "key 'a.b'", or "key 3 of 24" while its name is not known.
   std::string subject() const {
-    if (!name_.empty()) return fmt::format("{} {}", kind_, quoted(name_));
+    if (!name_.empty()) return fmt::format("{} {}", kind_, quote(name_));
     return fmt::format("{} {} of {}", kind_, index_ + 1, count_);
   }
   template <class... Args>
@@ -92,7 +92,7 @@ Status Parser::read_counts() {
     if (const auto what = sniff(bytes); !what.empty())
       return fail(Code::invalid, "{}: not a GGUF file: it {}", path_, what);
     const std::string_view magic(reinterpret_cast<const char*>(begin_), std::min<size_t>(size_, 4));
-    return fail(Code::invalid, "{}: not a GGUF file: it begins with {}, wanted 'GGUF'", path_, quoted(magic));
+    return fail(Code::invalid, "{}: not a GGUF file: it begins with {}, wanted 'GGUF'", path_, quote(magic));
   }
   if (size_ < 8) return fail(Code::invalid, "{}: truncated: {} bytes, the GGUF header takes 24", path_, size_);
   const uint32_t version = load<uint32_t>(begin_ + 4);
@@ -264,7 +264,7 @@ Status Parser::read_tensors() {
 
 Status resolve_shape(Tensor& tensor, const std::string& path) {
   const auto bad = [&](std::string_view what) {
-    return fail(Code::invalid, "{}: tensor {} {}", path, quoted(tensor.name), what);
+    return fail(Code::invalid, "{}: tensor {} {}", path, quote(tensor.name), what);
   };
   if (tensor.n_dims < 1 || tensor.n_dims > tensor.dims.size())
     return bad(fmt::format("has {} dimensions, wanted 1 to {}", tensor.n_dims, tensor.dims.size()));
@@ -281,7 +281,7 @@ Status resolve_shape(Tensor& tensor, const std::string& path) {
   const FormatInfo* format = find_format(tensor.gguf_type);
   if (!format)
     return fail(Code::unsupported, "{}: tensor {} has type id {}, which is unknown or retired", path,
-                quoted(tensor.name), tensor.gguf_type);
+                quote(tensor.name), tensor.gguf_type);
   if (tensor.dims[0] % format->block != 0)
     return bad(fmt::format("has rows of {} elements, wanted a multiple of {} for {}", tensor.dims[0], format->block,
                            format->name));
@@ -327,7 +327,7 @@ Status Parser::check_disjoint() const {
     const Tensor &a = tensors[order[i - 1]], &b = tensors[order[i]];
     if (b.offset < a.offset + a.n_bytes)
       return fail(Code::invalid, "{}: tensor {} at bytes {} to {} overlaps tensor {}, which begins at {}", path_,
-                  quoted(a.name), a.offset, a.offset + a.n_bytes, quoted(b.name), b.offset);
+                  quote(a.name), a.offset, a.offset + a.n_bytes, quote(b.name), b.offset);
   }
   return {};
 }

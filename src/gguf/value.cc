@@ -14,7 +14,7 @@ std::string_view type_name(Type type) {
   return uint32_t(type) < kTypeCount ? names[uint32_t(type)] : "?";
 }
 
-std::string quoted(std::string_view text, size_t max) {
+std::string quote(std::string_view text, size_t max) {
   std::string out = "'";
   for (const char c : text.substr(0, max)) {
     if (c == '\'' || c == '\\') {
@@ -38,7 +38,7 @@ std::string Value::type_name() const {
 
 std::string Value::describe() const {
   if (is_array()) return type_name();
-  if (type_ == Type::string) return "string " + quoted(load_string(data_));
+  if (type_ == Type::string) return "string " + quote(load_string(data_));
   if (type_ == Type::boolean) return *data_ ? "bool true" : "bool false";
   if (type_ == Type::u64) return fmt::format("u64 {}", load<uint64_t>(data_));
   if (type_ == Type::f32) return fmt::format("f32 {}", load<float>(data_));

@@ -50,7 +50,7 @@ constexpr bool is_integer(Type type) {
 constexpr bool is_float(Type type) { return type == Type::f32 || type == Type::f64; }
 
 // Text of a file for a message: in single quotes, bytes that are not printable ASCII as \xNN, cut after `max` bytes.
-std::string quoted(std::string_view text, size_t max = 80);
+std::string quote(std::string_view text, size_t max = 80);
 
 class Value {
  public:

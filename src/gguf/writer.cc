@@ -105,7 +105,7 @@ Status Writer::check_keys(const std::string& path) const {
   uint64_t n_strings = 0;
   for (const Key& key : keys_) {
     if (key.name.empty() || key.name.size() > kMaxKeyBytes)
-      return fail(Code::invalid, "{}: key {} has {} bytes, wanted 1 to {}", path, quoted(key.name), key.name.size(),
+      return fail(Code::invalid, "{}: key {} has {} bytes, wanted 1 to {}", path, quote(key.name), key.name.size(),
                   kMaxKeyBytes);
     n_strings += key.n_strings;
   }
@@ -120,19 +120,19 @@ Status Writer::check_tensors(const std::string& path, std::vector<Tensor>& resol
     return fail(Code::invalid, "{}: {} tensors to write, at most {} are accepted", path, tensors_.size(), kMaxTensors);
   for (const Piece& piece : tensors_) {
     if (piece.name.empty() || piece.name.size() > kMaxNameBytes)
-      return fail(Code::invalid, "{}: tensor {} has a name of {} bytes, wanted 1 to {}", path, quoted(piece.name),
+      return fail(Code::invalid, "{}: tensor {} has a name of {} bytes, wanted 1 to {}", path, quote(piece.name),
                   piece.name.size(), kMaxNameBytes);
     Tensor tensor = piece.tensor;
     tensor.name = piece.name;
     ARGENT_TRY(resolve_shape(tensor, path));
     if (piece.n_given != tensor.n_bytes)
-      return fail(Code::invalid, "{}: tensor {} has {} bytes of data, its shape takes {}", path, quoted(piece.name),
+      return fail(Code::invalid, "{}: tensor {} has {} bytes of data, its shape takes {}", path, quote(piece.name),
                   piece.n_given, tensor.n_bytes);
     resolved.push_back(tensor);
   }
   NameIndex names;
   if (const auto twice = names.build(uint32_t(resolved.size()), [&](uint32_t i) { return resolved[i].name; }))
-    return fail(Code::invalid, "{}: tensor {} stands twice", path, quoted(resolved[*twice].name));
+    return fail(Code::invalid, "{}: tensor {} stands twice", path, quote(resolved[*twice].name));
   return {};
 }
 

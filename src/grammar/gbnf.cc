@@ -7,11 +7,11 @@ namespace argent::grammar {
 namespace {
 
 constexpr size_t kMaxGrammar = 256 << 10;
-constexpr int kMaxDepth = 64;
+constexpr int kMaxGroups = 64;
 
-class Parser {
+class GbnfParser {
  public:
-  Parser(std::vector<uint32_t> text, Rules& rules) : text_(std::move(text)), rules_(rules) {}
+  GbnfParser(std::vector<uint32_t> text, Rules& rules) : text_(std::move(text)), rules_(rules) {}
 
   Result<RuleId> parse() {
     skip(true);
@@ -113,7 +113,7 @@ class Parser {
   }
 
   Result<Expr> alternatives(bool nested) {
-    if (++depth_ > kMaxDepth) return error("groups nest deeper than {}", kMaxDepth);
+    if (++depth_ > kMaxGroups) return error("groups nest deeper than {}", kMaxGroups);
     std::vector<Expr> choices;
     for (;;) {
       ARGENT_LET(const Expr e, sequence(nested));
@@ -306,7 +306,7 @@ Result<RuleId> parse_gbnf(std::string_view text, Rules& rules) {
   std::vector<uint32_t> chars;
   if (text.find('\0') != std::string_view::npos || !decode_utf8(text, chars))
     return fail(Code::invalid, "the grammar is not UTF-8, or has a NUL in it");
-  return Parser(std::move(chars), rules).parse();
+  return GbnfParser(std::move(chars), rules).parse();
 }
 
 }  // namespace argent::grammar

@@ -10,7 +10,7 @@ using Node = Regex::Node;
 using Kind = Regex::Node::Kind;
 
 constexpr size_t kMaxPattern = 65536;
-constexpr int kMaxDepth = 64;
+constexpr int kMaxRegexDepth = 64;
 
 const CharSet kDigit({{'0', '9'}});
 const CharSet kWord({{'0', '9'}, {'A', 'Z'}, {'a', 'z'}, {'_', '_'}});
@@ -40,9 +40,9 @@ Node any_text(int64_t max = kUnbounded) {
   return n;
 }
 
-class Parser {
+class RegexParser {
  public:
-  explicit Parser(std::vector<uint32_t> text) : text_(std::move(text)) {}
+  explicit RegexParser(std::vector<uint32_t> text) : text_(std::move(text)) {}
 
   Result<Node> parse() {
     ARGENT_LET(Node n, alternatives());
@@ -62,7 +62,7 @@ class Parser {
   }
 
   Result<Node> alternatives() {
-    if (++depth_ > kMaxDepth) return error("groups nest deeper than {}", kMaxDepth);
+    if (++depth_ > kMaxRegexDepth) return error("groups nest deeper than {}", kMaxRegexDepth);
     Node n = one(Kind::alt);
     do {
       ARGENT_LET(Node branch, sequence());
@@ -499,7 +499,7 @@ Result<Regex> Regex::parse(std::string_view pattern) {
   std::vector<uint32_t> text;
   if (!decode_utf8(pattern, text) || pattern.find('\0') != std::string_view::npos)
     return fail(Code::invalid, "regular expression: not UTF-8, or a NUL in it");
-  ARGENT_LET(Node tree, Parser(std::move(text)).parse());
+  ARGENT_LET(Node tree, RegexParser(std::move(text)).parse());
   Regex out;
   out.full_ = tree;
   out.search_ = std::move(tree);

@@ -7,9 +7,9 @@ namespace argent::grammar {
 
 namespace {
 
-constexpr int kMaxDepth = 128;      // of schemas within schemas, over references
+constexpr int kMaxSchemaDepth = 128;  // of schemas within schemas, over references
 constexpr int kMaxOptional = 1000;  // compiling takes time by their square: 0.6 s
-constexpr int kMaxCounted = 20000;  // (property, number of those before it)
+constexpr int kMaxCountedProperties = 20000;  // (property, number of those before it)
 
 std::string escaped(std::string_view name) {  // for a JSON pointer
   std::string out;
@@ -69,7 +69,7 @@ Result<Expr> SchemaRules::lower() { return lower(document_, ""); }
 Result<Expr> SchemaRules::lower(const Json& schema, const std::string& path) {
   if (schema.is_boolean()) return schema.get<bool>() ? any_value() : rules_.never();
   if (!schema.is_object()) return error(Code::invalid, path, "a schema is an object, true or false");
-  if (depth_ >= kMaxDepth) return error(Code::invalid, path, "schemas nest too deeply");
+  if (depth_ >= kMaxSchemaDepth) return error(Code::invalid, path, "schemas nest too deeply");
   const std::string key = schema.dump();
   if (const auto it = known_.find(key); it != known_.end()) {
     if (it->second.open && it->second.level == level_)
@@ -428,7 +428,7 @@ Result<Expr> SchemaRules::lower_object(const Json& flat, const std::string& path
     return error(Code::invalid, path, "'minProperties' is above the number of properties there may be");
   // States (i, c): properties from i on are to come, c were written; c stops counting where it no longer matters.
   const int64_t cap = std::max<int64_t>(1, max == kUnbounded ? (min > musts ? min : 1) : std::min(max, n));
-  if (n * cap > kMaxCounted) return error(Code::unsupported, path, "so many properties can not be counted");
+  if (n * cap > kMaxCountedProperties) return error(Code::unsupported, path, "so many properties can not be counted");
   std::vector<RuleId> states;
   for (int64_t i = 0; i < (n + 1) * (cap + 1); i++) states.push_back(rules_.add(base_ + path));
   const auto state = [&](int64_t i, int64_t c) { return states[i * (cap + 1) + std::min(c, cap)]; };

@@ -59,6 +59,7 @@ class RopeFrequencies {
     }
     return out;
   }
+  const std::vector<double>& radians() const { return radians_; }  // by pair
   double magnitude() const { return magnitude_; }
 
  private:

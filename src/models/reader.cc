@@ -86,7 +86,7 @@ void ModelReader::rope_scaling(Attrs& rope, uint32_t n_ctx_train) {
   if (type == "none") return;
   if (type != "linear" && type != "yarn") {
     ops_.fail_with(fail(Code::unsupported, "{}: key '{}' is {}, this build knows none, linear and yarn", file_.path(),
-                        full("rope.scaling.type"), gguf::quoted(type, 32)));
+                        full("rope.scaling.type"), gguf::quote(type, 32)));
     return;
   }
   if (factor > 0.0f && factor < kMinFactor)
@@ -230,11 +230,11 @@ Result<Model> ModelReader::finish(const Hparams& h, ValueId logits) {
     for (const gguf::Entry& entry : file_.entries())
       if (entry.key.starts_with(arch_ + ".") && !seen_.contains(entry.key))
         return fail(Code::unsupported, "{}: key {} ({}) could change the result and is not understood", file_.path(),
-                    gguf::quoted(entry.key), entry.value.describe());
+                    gguf::quote(entry.key), entry.value.describe());
     for (const gguf::Tensor& t : file_.tensors())
       if (!used_.contains(t.name))
         return fail(Code::unsupported, "{}: tensor {} is not part of a {} model as this build knows it", file_.path(),
-                    gguf::quoted(t.name), arch_);
+                    gguf::quote(t.name), arch_);
     ops_.set_logits(logits);
     model.n_vocab = ops_.graph().value(logits).width;
     const gguf::Tensor* embedding = file_.find_tensor("token_embd.weight");

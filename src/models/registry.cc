@@ -31,7 +31,7 @@ Result<Model> build_model(const gguf::File& file) {
   std::string known;
   for (const Arch& arch : kArchitectures) known += fmt::format("{}{}", known.empty() ? "" : ", ", arch.name);
   return fail(Code::unsupported, "{}: key 'general.architecture' is {}, this build knows {}", file.path(),
-              gguf::quoted(name, 64), known);
+              gguf::quote(name, 64), known);
 }
 
 }  // namespace argent

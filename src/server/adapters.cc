@@ -6,7 +6,7 @@
 namespace argent::server {
 namespace {
 
-int hex_digit(char c) {
+int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   const char lower = char(c | 32);
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
@@ -15,8 +15,8 @@ int hex_digit(char c) {
 std::string decode_query(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
-      out += char(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+    if (text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0) {
+      out += char(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2]));
       i += 2;
     } else {
       out += text[i] == '+' ? ' ' : text[i];

@@ -71,7 +71,7 @@ using TcpSocket = asio::basic_stream_socket<tcp, Executor>;
 template <class T>
 using Task = asio::awaitable<T, Executor>;
 
-constexpr size_t kReadBytes = 16u << 10;
+constexpr size_t kClientReadBytes = 16u << 10;
 constexpr size_t kFetchBytes = 64u << 20;
 
 auto into(error_code& error) { return asio::redirect_error(asio::use_awaitable_t<Executor>(), error); }
@@ -141,7 +141,7 @@ class TcpClient final : public HttpClient {
     explicit Link(asio::io_context& io) : socket(io) {}
     TcpSocket socket;
     std::optional<asio::ssl::stream<TcpSocket&>> tls;
-    std::array<char, kReadBytes> buffer;
+    std::array<char, kClientReadBytes> buffer;
   };
 
   struct Call {

@@ -9,9 +9,10 @@ namespace {
 constexpr size_t kHeadBytes = 64u << 10;
 constexpr size_t kEventBytes = 16u << 20;
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; }
+char lower_case(char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; }
 bool same_word(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower_case(x) == lower_case(y); });
 }
 std::string_view trimmed(std::string_view text) {
   const size_t from = text.find_first_not_of(" \t");

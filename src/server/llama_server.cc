@@ -15,7 +15,7 @@ struct Completion {
   Json settings;       // "generation_settings" of the answer
 };
 
-void send_error(Reply& reply, const Error& error) {
+void send_llama_error(Reply& reply, const Error& error) {
   const int status = status_of(error);
   const std::string_view type = status == 404   ? "not_found_error"
                                 : status == 503 ? "unavailable_error"
@@ -309,7 +309,7 @@ class CompletionSink final : public CallSink {
   }
 
   void failed(const Error& error) override {
-    if (opening_([&] { send_error(*reply_, error); })) return;
+    if (opening_([&] { send_llama_error(*reply_, error); })) return;
     reply_->write(
         server_event({{"error", {{"code", status_of(error)}, {"message", error.message}, {"type", "server_error"}}}}));
     reply_->end();
@@ -472,7 +472,7 @@ Status embedding(const ApiContext& api, const Request& request, const std::share
       out.push_back({{"index", i}, {"embedding", Json::array({e.vectors[i]})}});
     reply->send(200, to_text(out));
   };
-  embed(api, *body.model, std::move(prompts), reply, done, [reply](const Error& e) { send_error(*reply, e); });
+  embed(api, *body.model, std::move(prompts), reply, done, [reply](const Error& e) { send_llama_error(*reply, e); });
   return {};
 }
 
@@ -520,7 +520,7 @@ Status slots(const ApiContext& api, const Request& request, const std::shared_pt
 void add_llama_server_routes(const ApiContext& api) {
   const auto add = [&](std::string_view method, std::string_view path, auto route) {
     api.server->route(method, path, [api, route](Request request, std::shared_ptr<Reply> reply) {
-      if (const Status status = route(api, request, reply); !status) send_error(*reply, status.error());
+      if (const Status status = route(api, request, reply); !status) send_llama_error(*reply, status.error());
     });
   };
   using Answer = const std::shared_ptr<Reply>&;

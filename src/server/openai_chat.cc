@@ -148,7 +148,7 @@ void read_continuation(Fields& fields, Call& call) {
   }
 }
 
-void handle(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {
+void handle_chat(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {
   const auto body = read_body(request);
   if (!body) return refuse(*reply, {body.error(), ""});
   Parsed parsed;
@@ -202,7 +202,7 @@ std::optional<Refusal> read_chat(const Json& body, Parsed& out) {
 void add_openai_routes(const ApiContext& api) {
   for (const char* path : {"/v1/chat/completions", "/chat/completions"})
     api.server->route("POST", path, [host = api.host](Request request, std::shared_ptr<Reply> reply) {
-      openai::handle(*host, request, reply);
+      openai::handle_chat(*host, request, reply);
     });
   openai::add_completions_routes(api);
   openai::add_embeddings_routes(api);

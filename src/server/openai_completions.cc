@@ -335,7 +335,7 @@ Call call_of(const Completions& asked, const Prompt& prompt) {
   return call;
 }
 
-void handle(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {
+void handle_completions(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {
   const auto body = read_body(request);
   if (!body) return refuse(*reply, {body.error(), ""});
   Completions asked;
@@ -374,7 +374,7 @@ void handle(ModelHost& host, const server::Request& request, const std::shared_p
 void add_completions_routes(const ApiContext& api) {
   for (const char* path : {"/v1/completions", "/completions"})
     api.server->route("POST", path, [host = api.host](server::Request request, std::shared_ptr<Reply> reply) {
-      handle(*host, request, reply);
+      handle_completions(*host, request, reply);
     });
 }
 

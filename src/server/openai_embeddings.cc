@@ -118,7 +118,7 @@ class Batch : public std::enable_shared_from_this<Batch> {
   bool gone_ = false;
 };
 
-void handle(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {
+void handle_embeddings(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {
   const auto body = read_body(request);
   if (!body) return refuse(*reply, {body.error(), ""});
   Fields fields(*body);
@@ -168,7 +168,7 @@ void handle(ModelHost& host, const server::Request& request, const std::shared_p
 void add_embeddings_routes(const ApiContext& api) {
   for (const char* path : {"/v1/embeddings", "/embeddings"})
     api.server->route("POST", path, [host = api.host](server::Request request, std::shared_ptr<Reply> reply) {
-      handle(*host, request, reply);
+      handle_embeddings(*host, request, reply);
     });
 }
 

@@ -324,7 +324,7 @@ Json response_json(const Json& body, const Parsed& parsed, const LoadedModel& mo
           {"metadata", given("metadata", Json::object())}};
 }
 
-void handle(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {
+void handle_responses(ModelHost& host, const server::Request& request, const std::shared_ptr<Reply>& reply) {
   const auto body = read_body(request);
   if (!body) return refuse(*reply, {body.error(), ""});
   Parsed parsed;
@@ -376,7 +376,7 @@ std::optional<Refusal> read_responses(const Json& body, Parsed& out) {
 
 void add_responses_routes(const ApiContext& api) {
   api.server->route("POST", "/v1/responses", [host = api.host](Request request, std::shared_ptr<Reply> reply) {
-    openai::handle(*host, request, reply);
+    openai::handle_responses(*host, request, reply);
   });
   for (const char* method : {"GET", "DELETE"})
     api.server->route(method, "/v1/responses/{id}", [](Request, std::shared_ptr<Reply> reply) {

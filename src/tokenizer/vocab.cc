@@ -65,7 +65,7 @@ Status read_merges(const File& file, Vocab& vocab) {
     const size_t space = vocab.merges[i].find(' ', 1);
     if (space == std::string_view::npos || space + 1 == vocab.merges[i].size())
       return fail(Code::invalid, "{}: key '{}merges'[{}] is {}, wanted two tokens with a space between", file.path(),
-                  kPrefix, i, gguf::quoted(vocab.merges[i]));
+                  kPrefix, i, gguf::quote(vocab.merges[i]));
   }
   return {};
 }
@@ -104,14 +104,14 @@ Result<std::optional<Vocab>> Vocab::load(const File& file) {
   const bool bpe = vocab.model == "gpt2";
   if (!bpe && vocab.model != "llama")
     return fail(Code::unsupported, "{}: tokenizer model {} is not supported; supported are 'gpt2', 'llama' and 'none'",
-                file.path(), gguf::quoted(vocab.model));
+                file.path(), gguf::quote(vocab.model));
 
   const Value* pre = find(file, "pre");
   if (pre && !pre->as_string()) return wrong(file, "pre", pre, "a string");
   vocab.pre = pre && !pre->as_string()->empty() ? *pre->as_string() : "default";
   if (bpe && !Pretokenizer::find(vocab.pre))
     return fail(Code::unsupported, "{}: pre-tokenizer {} is not supported; supported are {}", file.path(),
-                gguf::quoted(vocab.pre), Pretokenizer::names());
+                gguf::quote(vocab.pre), Pretokenizer::names());
 
   if (const Value* name = file.find("general.name")) vocab.model_name = name->as_string().value_or("");
   ARGENT_TRY(read_strings(file, "tokens", vocab.tokens));

@@ -16,8 +16,6 @@ constexpr double kTolerance = 4e-6;
 // Where K is q8_0, queries are rounded to 1/32767 of their group's largest: scores keep 1e-5 or so.
 constexpr double kQueryTolerance = 4e-5;
 
-bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b); }
-
 struct Shape {
   uint32_t n_head_kv = 2, n_group = 3, d_head = 64, d_value = 64, window = 0;
   float scale = 0.125f, softcap = 0, magnitude = 1;
@@ -54,8 +52,8 @@ float read_v(const KvLayer& l, int32_t block, uint32_t h, uint32_t slot, uint32_
   return q * read(part + l.d_value * kKvBlockTokens, d / kKvGroup * kKvBlockTokens + slot, KvType::f16);
 }
 
-struct Case {
-  explicit Case(Shape shape) : s(std::move(shape)) {
+struct AttentionCase {
+  explicit AttentionCase(Shape shape) : s(std::move(shape)) {
     const uint32_t n_keys = uint32_t(s.positions.back()) + 1, n_blocks = (n_keys + kKvBlockTokens - 1) / kKvBlockTokens;
     // The pool's blocks are handed out backwards, with gaps.
     table = std::make_unique<Guarded<int32_t>>(n_blocks);  // 0xff: -1
@@ -177,7 +175,7 @@ void expect_same(const std::vector<float>& a, const std::vector<float>& b, const
 
 // Every ISA against the reference; rows one by one, splits one by one and merged, and ISAs with FMA give the same bits.
 void check(const Shape& shape, double tolerance = kTolerance) {
-  const Case c(shape);
+  const AttentionCase c(shape);
   const uint32_t head_kv = shape.n_head_kv - 1;
   const std::vector<double> want = c.reference(head_kv);
   std::vector<float> fused;
@@ -289,7 +287,7 @@ TEST(Attention, ExtremeScores) {
 TEST(Attention, NoWeight) {
   Shape s;
   s.positions = {40};
-  Case c(s);
+  AttentionCase c(s);
   for (float& x : c.q) x = 1;
   const uint16_t infinite = 0xfc00;
   uint16_t* keys = reinterpret_cast<uint16_t*>(c.layer.k);
@@ -312,10 +310,10 @@ void check_nan(KvType type) {
   Shape s;
   s.k_type = s.v_type = type;
   s.positions = rows_up_to(300, 4);
-  Case c(s);
+  AttentionCase c(s);
   for (const Isa isa : supported_isas()) {
     const std::vector<float> clean = c.run(isa, 0);
-    Case dirty(s);
+    AttentionCase dirty(s);
     dirty.q[(uint64_t(2) * s.n_head_kv * s.n_group + 1) * s.d_head + 7] = NAN;  // row 2, head 1 of KV head 0
     const std::vector<float> out = dirty.run(isa, 0);
     for (size_t i = 0; i < out.size(); ++i) {

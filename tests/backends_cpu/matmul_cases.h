@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -21,6 +22,12 @@
 #include "quant/walk.h"
 
 namespace argent::cpu {
+
+inline constexpr float kUntouched = 12345.5f;  // where nothing may be written
+
+inline bool same(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b);
+}
 
 inline std::vector<Format> all_formats() {
   std::vector<Format> formats;

@@ -10,7 +10,6 @@ namespace {
 constexpr uint32_t kTokens[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 33};
 constexpr uint32_t kRows[] = {1, 15, 16, 17, 33};
 constexpr uint32_t kMaxTokens = 33, kMaxRows = 33;
-constexpr float kUntouched = 12345.5f;
 
 // Without FMA every product is rounded: one more rounding a group (q8) or column (f32) than the fused order.
 constexpr double kUnfusedTolerance = 4e-7;
@@ -20,8 +19,6 @@ std::vector<uint32_t> widths(Format format) {
   if (info(format).block == 32) return {32, 64, 96, 288};
   return {1, 2, 3, 31, 32, 33, 65};
 }
-
-bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b); }
 
 // Prepares x [n_tokens][n_cols] and multiplies; out is [n_tokens][n_rows + 3], with kUntouched where nothing may be
 // written.
@@ -49,13 +46,13 @@ std::vector<float> multiply(const MatmulKernels& kernels, Activations kind, cons
   return result;
 }
 
-struct Case {
+struct MatmulCase {
   Format format;
   uint32_t n_cols;
   Guarded<uint8_t> rows;
   std::vector<float> x;
 
-  Case(Format format, uint32_t n_cols, bool hostile = false)
+  MatmulCase(Format format, uint32_t n_cols, bool hostile = false)
       : format(format), n_cols(n_cols), rows(kMaxRows * row_bytes(format, n_cols)) {
     random_rows(format, rows.data(), kMaxRows, n_cols, n_cols, hostile);
     x = random_floats(kMaxTokens * n_cols, n_cols + 1);
@@ -67,7 +64,7 @@ struct Case {
 // against one, and nothing written elsewhere.
 void sweep(Format format, Activations kind) {
   for (const uint32_t n_cols : widths(format)) {
-    const Case c(format, n_cols);
+    const MatmulCase c(format, n_cols);
     std::vector<Output> expected(kMaxTokens * kMaxRows);
     for (uint32_t t = 0; t < kMaxTokens; ++t) {
       const float* x = c.x.data() + t * n_cols;
@@ -120,7 +117,7 @@ TEST_P(EveryFormat, F32MatchesThePlainOrder) { sweep(GetParam(), Activations::f3
 // / 3.
 TEST(Multiply, Bfloat16IsNearTheExactProduct) {
   const uint32_t n_cols = 769, n_rows = kMaxRows, n_tokens = kMaxTokens;
-  const Case c(Format::bf16, n_cols);
+  const MatmulCase c(Format::bf16, n_cols);
   std::vector<uint8_t> packed(packed_bytes(Format::bf16, n_rows, n_cols));
   pack_kernels(Isa::baseline).pack(Format::bf16, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
   std::vector<float> w(n_cols);
@@ -146,7 +143,7 @@ TEST_P(EveryFormat, Q8IsNearTheExactProduct) {
   const Format format = GetParam();
   if (!quantized(format)) return;
   const uint32_t n_cols = 768, n_rows = kMaxRows, n_tokens = 3;
-  const Case c(format, n_cols);
+  const MatmulCase c(format, n_cols);
   std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
   pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
   std::vector<float> w(n_cols);
@@ -174,7 +171,7 @@ TEST_P(EveryFormat, Q8IsNearTheExactProduct) {
 TEST_P(EveryFormat, PanelRangesWriteTheirRowsOnly) {
   const Format format = GetParam();
   const uint32_t n_cols = 256, n_rows = 33, n_tokens = 5;
-  const Case c(format, n_cols);
+  const MatmulCase c(format, n_cols);
   std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
   pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, 3, packed.data());
   for (const Isa isa : supported_isas()) {
@@ -198,7 +195,7 @@ TEST_P(EveryFormat, PanelRangesWriteTheirRowsOnly) {
 TEST_P(EveryFormat, HostileBytesGiveTheSameOutputsEverywhere) {
   const Format format = GetParam();
   const uint32_t n_cols = 768, n_rows = kMaxRows, n_tokens = 17;
-  const Case c(format, n_cols, true);
+  const MatmulCase c(format, n_cols, true);
   std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
   pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, n_panels(n_rows), packed.data());
   for (const Activations kind : {Activations::q8, Activations::f32, Activations::bf16}) {
@@ -219,7 +216,7 @@ TEST_P(EveryFormat, ExtremeQuantsAreExact) {
   const Format format = GetParam();
   if (!quantized(format)) return;
   const uint32_t n_cols = 256;
-  Case c(format, n_cols);
+  MatmulCase c(format, n_cols);
   const Halves halves = halves_of(format);
   for (const int byte : {0x00, 0x7f, 0x80, 0xff}) {
     std::memset(c.rows.data(), byte, row_bytes(format, n_cols));
@@ -303,7 +300,7 @@ TEST(Multiply, Avx512WithoutBf16HasTheSameBits) {
   ASSERT_NE(with.multiply_bf16, without.multiply_bf16);
   for (const bool hostile : {false, true})
     for (const uint32_t n_cols : {1u, 2u, 65u, 512u}) {
-      const Case c(Format::bf16, n_cols, hostile);
+      const MatmulCase c(Format::bf16, n_cols, hostile);
       Guarded<uint8_t> packed(packed_bytes(Format::bf16, kMaxRows, n_cols));
       pack_kernels(Isa::baseline).pack(Format::bf16, c.rows.data(), kMaxRows, n_cols, 0, 3, packed.data());
       const PackedMatrix weights = {Format::bf16, kMaxRows, n_cols, packed.data()};
@@ -361,7 +358,7 @@ TEST(Multiply, Bfloat16FlushesSubnormals) {
 TEST(Multiply, NotANumberReachesEveryOutputOfItsTokenOnly) {
   for (const Format format : all_formats()) {
     const uint32_t n_cols = 256, n_rows = 16, n_tokens = 4;
-    Case c(format, n_cols);
+    MatmulCase c(format, n_cols);
     std::vector<uint8_t> packed(packed_bytes(format, n_rows, n_cols));
     pack_kernels(Isa::baseline).pack(format, c.rows.data(), n_rows, n_cols, 0, 1, packed.data());
     c.x[2 * n_cols + 100] = std::nanf("");

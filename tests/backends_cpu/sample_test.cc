@@ -82,14 +82,14 @@ std::vector<float> make_logits(Kind kind, size_t n, uint32_t seed) {
   return x;
 }
 
-constexpr uint32_t kSizes[] = {255,  256,  257,  300,  511,  512,  513,  1000,  1023,
-                               1024, 1025, 1039, 1040, 2048, 4095, 5000, 20011, 33000};
+constexpr uint32_t kVocabularies[] = {255,  256,  257,  300,  511,  512,  513,  1000,  1023,
+                                      1024, 1025, 1039, 1040, 2048, 4095, 5000, 20011, 33000};
 
 // 1 to `all_to`, and sizes around those of tiles.
 std::vector<uint32_t> sizes(uint32_t all_to) {
   std::vector<uint32_t> all(all_to);
   for (uint32_t i = 0; i < all_to; ++i) all[i] = i + 1;
-  all.insert(all.end(), std::begin(kSizes), std::end(kSizes));
+  all.insert(all.end(), std::begin(kVocabularies), std::end(kVocabularies));
   return all;
 }
 

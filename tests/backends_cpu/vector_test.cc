@@ -11,10 +11,7 @@ namespace argent::cpu {
 namespace {
 
 constexpr uint32_t kSizes[] = {1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 576, 6656};
-constexpr float kUntouched = 12345.5f;
 constexpr double kUlp = 0x1p-23;
-
-bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b); }
 
 void expect_same(const float* a, const float* b, size_t n, const std::string& what) {
   for (size_t i = 0; i < n; ++i)

@@ -69,8 +69,14 @@ class WrongInput(unittest.TestCase):
     def test_device_and_isa(self):
         for args in [["ask", "x"], ["complete", "x"], ["bench"], ["graph"], ["inspect"], ["tokenize", "x"],
                      ["template", "--messages", "m.json"], ["gguf", "split", "m"], ["gguf", "merge", "m"]]:
-            self.fails(3, *args, "--device", "tpu", has="--device tpu: wanted cpu, metal")
+            self.fails(3, *args, "--device", "tpu", has="--device tpu: wanted cpu, cuda:0")
             self.fails(2, *args, "--isa", "sse9", has="--isa sse9: wanted baseline, avx2, avxvnni or avx512")
+
+    def test_cuda_devices(self):
+        for name in ["cuda:", "cuda:x", "cuda:-1", "cuda:1 ", "cuda:4294967296"]:
+            self.fails(2, "ask", "x", "--device", name, has=f"--device {name}: wanted cuda, cuda:0")
+        self.fails(3, "ask", "x", "--device", "cuda0", has="--device cuda0: wanted cpu, cuda:0")
+        self.fails(3, "ask", "x", "--device", "cuda:999", has="--device cuda:999: ")
 
     def test_empty_values(self):
         for args in [("ask", "x", "-m", ""), ("ask", "x", "--device", ""), ("complete", "x", "-n", ""),
@@ -173,6 +179,27 @@ class WrongInput(unittest.TestCase):
     def test_context(self):
         line = self.fails(2, "ask", "word " * 200, "--ctx", "64")
         self.assertIn("64", line)
+
+
+class Devices(unittest.TestCase):
+    def test_what_there_is_and_why_not(self):
+        listed = Run("devices", "--json").json()
+        names = [d["name"] for d in listed["devices"]]
+        self.assertEqual(names[0], "cpu")
+        for d in listed["devices"]:
+            self.assertTrue(d["description"], d)
+            self.assertLessEqual(d["free_bytes"], d["memory_bytes"], d)
+        self.assertGreater(listed["devices"][0]["free_bytes"], 0)
+        missing = {m["name"]: m["why"] for m in listed["missing"]}
+        self.assertNotEqual("cuda:0" in names, "cuda" in missing)
+        run = Run("devices")
+        self.assertEqual((run.rc, run.err), (0, ""))
+        lines = run.out.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], names + list(missing))
+        self.assertRegex(lines[0], r"^cpu +CPU, .+ GiB, +\d+\.\d GiB free$")
+        for name, why in missing.items():
+            self.assertIn(f"none: {why}", run.out)
+            self.assertNotIn("of another build", why)
 
 
 class Positionals(unittest.TestCase):

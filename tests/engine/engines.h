@@ -10,6 +10,8 @@
 
 namespace argent::test {
 
+inline constexpr KvType kTypes[] = {KvType::f16, KvType::bf16, KvType::f32, KvType::q8_0};
+
 inline EngineOptions options_for(const std::string& device) {
   EngineOptions o;
   o.device = device;

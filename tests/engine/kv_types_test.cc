@@ -8,8 +8,6 @@
 namespace argent::test {
 namespace {
 
-constexpr KvType kTypes[] = {KvType::f16, KvType::bf16, KvType::f32, KvType::q8_0};
-
 EngineOptions options_of(const std::string& device, KvType k, KvType v, uint32_t n_threads = 1) {
   EngineOptions options = options_for(device);
   options.backend.kv_k = k;

@@ -298,6 +298,67 @@ TEST(NullEngine, MemoryIsWhatTheReportSays) {
     }
 }
 
+// An engine on a null device of so much memory, which maps weights.
+std::unique_ptr<Engine> open_mapped(const std::string& path, const EngineOptions& options, bool count,
+                                    uint64_t memory) {
+  std::unique_ptr<null::NullBackend> device = null::make_backend(options.backend);
+  device->set_mapped(count);
+  device->set_memory(memory);
+  return *Engine::open(path, options, std::move(device));
+}
+
+// Weights that are mapped take memory where the device keeps what it reads, and none of their own elsewhere.
+TEST(NullEngine, MappedWeightsWhereTheyCount) {
+  const TinyModel tiny("llama");
+  const std::string path = tiny.write("argent_mapped_" + std::to_string(::getpid()) + ".gguf");
+  const EngineOptions options = options_for("null");
+  const MemoryReport free = open_mapped(path, options, false, UINT64_MAX)->memory();
+  EXPECT_EQ(free.weights_bytes, 0u);
+  const auto engine = open_mapped(path, options, true, UINT64_MAX);
+  const MemoryReport counted = engine->memory();
+  EXPECT_EQ(counted.weights, WeightStorage::mapped);
+  EXPECT_EQ(counted.weights_bytes, engine->file().tensor_bytes());
+  EXPECT_EQ(counted.needed_bytes(), free.needed_bytes() + counted.weights_bytes);
+
+  EXPECT_TRUE(open_mapped(path, options, true, counted.needed_bytes())->load());
+  EXPECT_TRUE(open_mapped(path, options, false, counted.needed_bytes() - 1)->load());
+  const auto small = open_mapped(path, options, true, counted.needed_bytes() - 1);
+  EXPECT_FALSE(small->memory().fits());
+  const Status refused = small->load();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::out_of_memory);
+  const std::string text = "(weights " + bytes_text(counted.weights_bytes) + ",";
+  EXPECT_NE(refused.error().message.find(text), std::string::npos) << refused.error().message;
+
+  // A server's pool is of half of what they leave.
+  EngineOptions serves = options;
+  serves.serves = true, serves.n_ctx = 0, serves.n_sequences = 1000;
+  const uint64_t other = counted.workspace_bytes + MemoryReport::kReserve + 2 * counted.weights_bytes;
+  const uint64_t without = open_mapped(path, serves, false, other)->memory().kv_bytes;
+  const uint64_t with = open_mapped(path, serves, true, other)->memory().kv_bytes;
+  const uint64_t block =
+      null::make_backend(options.backend)->kv_bytes(engine->model().kv.layers[0], 1) * engine->model().kv.layers.size();
+  EXPECT_NEAR(double(without), double(counted.weights_bytes), double(block));
+  EXPECT_NEAR(double(with), double(counted.weights_bytes) / 2, double(block));
+  std::remove(path.c_str());
+}
+
+// Measuring takes memory for an instant: it must be free, beside mapped weights that do not count as taken.
+TEST(NullEngine, PeaksAreMeasuredInFreeMemory) {
+  const TinyModel tiny("llama");
+  const std::string path = tiny.write("argent_peaks_" + std::to_string(::getpid()) + ".gguf");
+  for (const bool count : {false, true}) {
+    const auto engine = open_mapped(path, options_for("null"), count, UINT64_MAX);
+    const uint64_t least = (256ull << 20) + MemoryReport::kReserve + (count ? 0 : engine->memory().file_bytes);
+    for (const uint64_t missing : {0u, 1u}) {
+      null_backend(*engine).set_memory(least - missing);
+      engine->measure_peaks();
+      EXPECT_EQ(null_backend(*engine).counters().measures, 1u) << count << " " << missing;
+    }
+  }
+  std::remove(path.c_str());
+}
+
 TEST(NullEngine, WhatCanNotBeOpened) {
   const TinyModel tiny("llama");
   const std::string path = tiny.write("argent_open_" + std::to_string(::getpid()) + ".gguf");

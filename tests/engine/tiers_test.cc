@@ -8,8 +8,6 @@
 namespace argent::test {
 namespace {
 
-constexpr KvType kTypes[] = {KvType::f16, KvType::bf16, KvType::f32, KvType::q8_0};
-
 struct Folder {
   Folder() : path(testing::TempDir() + "argent_tiers_" + std::to_string(::getpid())) {
     std::filesystem::remove_all(path);

@@ -161,9 +161,9 @@ TEST_F(Keys, OneForEachLayer) {
 }
 
 TEST(Quoted, EscapesAndCuts) {
-  EXPECT_EQ(quoted("token_embd.weight"), "'token_embd.weight'");
-  EXPECT_EQ(quoted("a'b\\c\n\x7f\xc3\xa9"), "'a\\'b\\\\c\\x0a\\x7f\\xc3\\xa9'");
-  EXPECT_EQ(quoted(std::string(100, 'x'), 5), "'xxxxx...'");
+  EXPECT_EQ(quote("token_embd.weight"), "'token_embd.weight'");
+  EXPECT_EQ(quote("a'b\\c\n\x7f\xc3\xa9"), "'a\\'b\\\\c\\x0a\\x7f\\xc3\\xa9'");
+  EXPECT_EQ(quote(std::string(100, 'x'), 5), "'xxxxx...'");
 }
 
 TEST(NameIndex, FindsEveryNameAndNoOther) {

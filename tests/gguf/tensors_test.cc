@@ -11,7 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string error_of(const RawFile& raw) {
+std::string verdict_on(const RawFile& raw) {
   const Bytes bytes = raw.build();
   Guarded guarded(bytes.span());
   auto file = File::parse(guarded.span(), "t.gguf");
@@ -19,43 +19,43 @@ std::string error_of(const RawFile& raw) {
   walk(*file);
   return "accepted";
 }
-std::string error_of(std::vector<RawTensor> tensors, size_t data_bytes = 4096) {
+std::string verdict_on(std::vector<RawTensor> tensors, size_t data_bytes = 4096) {
   RawFile raw;
   raw.tensors = std::move(tensors);
   raw.data_bytes = data_bytes;
-  return error_of(raw);
+  return verdict_on(raw);
 }
 
 TEST(Tensors, ProductsThatWrap) {
   const uint64_t big = uint64_t{1} << 22;
-  EXPECT_THAT(error_of({{"t", {big, (uint64_t{1} << 42) + 1}, 0, 0, {}}}),
+  EXPECT_THAT(verdict_on({{"t", {big, (uint64_t{1} << 42) + 1}, 0, 0, {}}}),
               HasSubstr("'t' has shape 4194304 x 4398046511105, more elements"));
-  EXPECT_THAT(error_of({{"t", {~uint64_t{0}, 2}, 0, 0, {}}}), HasSubstr("more elements than 64 bits count"));
-  EXPECT_THAT(error_of({{"t", {uint64_t{1} << 62}, 0, 0, {}}}), HasSubstr("more bytes than 64 bits count"));
-  EXPECT_THAT(error_of({{"t", {uint64_t{1} << 32, uint64_t{1} << 32, 0, 1}, 0, 0, {}}}),
+  EXPECT_THAT(verdict_on({{"t", {~uint64_t{0}, 2}, 0, 0, {}}}), HasSubstr("more elements than 64 bits count"));
+  EXPECT_THAT(verdict_on({{"t", {uint64_t{1} << 62}, 0, 0, {}}}), HasSubstr("more bytes than 64 bits count"));
+  EXPECT_THAT(verdict_on({{"t", {uint64_t{1} << 32, uint64_t{1} << 32, 0, 1}, 0, 0, {}}}),
               HasSubstr("no dimension of 0"));
   // Each end fits in 64 bits, the two together do not.
   const uint64_t half = uint64_t{1} << 63;
-  EXPECT_THAT(error_of({{"a", {half - 64}, 24, 0, {}}, {"b", {half - 64}, 24, half - 64, {}}}),
+  EXPECT_THAT(verdict_on({{"a", {half - 64}, 24, 0, {}}, {"b", {half - 64}, 24, half - 64, {}}}),
               HasSubstr("but the file has"));
-  EXPECT_THAT(error_of({{"t", {half}, 24, half, {}}}), HasSubstr("whose end exceeds 64 bits"));
-  EXPECT_THAT(error_of({{"t", {1}, 24, ~uint64_t{0} - 31, {}}}), HasSubstr("whose end exceeds 64 bits"));
+  EXPECT_THAT(verdict_on({{"t", {half}, 24, half, {}}}), HasSubstr("whose end exceeds 64 bits"));
+  EXPECT_THAT(verdict_on({{"t", {1}, 24, ~uint64_t{0} - 31, {}}}), HasSubstr("whose end exceeds 64 bits"));
 }
 
 TEST(Tensors, NumberOfDimensions) {
   for (const uint32_t n : {0u, 5u, 9u, 0x7fffffffu, 0xffffffffu}) {
-    EXPECT_THAT(error_of({{"t", {1, 1, 1, 1, 1, 1, 1, 1, 1}, 0, 0, n}}),
+    EXPECT_THAT(verdict_on({{"t", {1, 1, 1, 1, 1, 1, 1, 1, 1}, 0, 0, n}}),
                 HasSubstr(fmt::format("'t' has {} dimensions, wanted 1 to 4", n)));
-    EXPECT_THAT(error_of({{"t", {}, 0, 0, n}}, 64), HasSubstr(fmt::format("'t' has {} dimensions", n)));
+    EXPECT_THAT(verdict_on({{"t", {}, 0, 0, n}}, 64), HasSubstr(fmt::format("'t' has {} dimensions", n)));
   }
-  for (size_t n = 1; n <= 4; ++n) EXPECT_EQ(error_of({{"t", std::vector<uint64_t>(n, 3), 0, 0, {}}}), "accepted");
+  for (size_t n = 1; n <= 4; ++n) EXPECT_EQ(verdict_on({{"t", std::vector<uint64_t>(n, 3), 0, 0, {}}}), "accepted");
 }
 
 TEST(Tensors, ZeroDimensions) {
   for (size_t at = 0; at < 4; ++at) {
     std::vector<uint64_t> dims(4, 2);
     dims[at] = 0;
-    EXPECT_THAT(error_of({{"t", dims, 0, 0, {}}}), HasSubstr("wanted no dimension of 0"));
+    EXPECT_THAT(verdict_on({{"t", dims, 0, 0, {}}}), HasSubstr("wanted no dimension of 0"));
   }
 }
 
@@ -64,21 +64,21 @@ TEST(Tensors, EveryTypeId) {
   for (uint32_t id = 0; id < 300; ++id) {
     const FormatInfo* format = find_format(id);
     const uint64_t n = format ? format->block : 256;
-    const std::string error = error_of({{"a.b", {n, 2}, id, 0, {}}});
+    const std::string error = verdict_on({{"a.b", {n, 2}, id, 0, {}}});
     if (format) {
       EXPECT_EQ(error, "accepted") << id;
       if (n > 1) {
-        EXPECT_THAT(error_of({{"a.b", {n + 1}, id, 0, {}}}),
+        EXPECT_THAT(verdict_on({{"a.b", {n + 1}, id, 0, {}}}),
                     AllOf(HasSubstr(fmt::format("'a.b' has rows of {} elements", n + 1)),
                           HasSubstr(std::string(format->name))));
-        EXPECT_THAT(error_of({{"a.b", {n / 2, 2}, id, 0, {}}}), HasSubstr("rows of"));
+        EXPECT_THAT(verdict_on({{"a.b", {n / 2, 2}, id, 0, {}}}), HasSubstr("rows of"));
       }
     } else {
       EXPECT_THAT(error, HasSubstr(fmt::format("tensor 'a.b' has type id {}", id)));
     }
   }
   for (const uint32_t id : retired) EXPECT_EQ(find_format(id), nullptr) << id;
-  EXPECT_THAT(error_of({{"t", {32}, 0x80000000, 0, {}}}), HasSubstr("type id 2147483648"));
+  EXPECT_THAT(verdict_on({{"t", {32}, 0x80000000, 0, {}}}), HasSubstr("type id 2147483648"));
 }
 
 TEST(Tensors, BytesOfEveryFormat) {
@@ -91,22 +91,22 @@ TEST(Tensors, BytesOfEveryFormat) {
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_EQ(file->tensors()[0].n_bytes, format.bytes * 6u);
     raw.data_bytes -= 1;
-    EXPECT_THAT(error_of(raw), HasSubstr("truncated")) << format.name;
+    EXPECT_THAT(verdict_on(raw), HasSubstr("truncated")) << format.name;
   }
 }
 
 TEST(Tensors, Names) {
-  EXPECT_THAT(error_of({{"", {1}, 0, 0, {}}}), HasSubstr("tensor 1 of 1 has an empty name"));
-  EXPECT_THAT(error_of({{"t", {1}, 0, 0, {}}, {"t", {1}, 0, 32, {}}}), HasSubstr("tensor 't' stands twice"));
-  EXPECT_EQ(error_of({{std::string(kMaxNameBytes, 'n'), {1}, 0, 0, {}}}), "accepted");
-  EXPECT_THAT(error_of({{std::string(kMaxNameBytes + 1, 'n'), {1}, 0, 0, {}}}),
+  EXPECT_THAT(verdict_on({{"", {1}, 0, 0, {}}}), HasSubstr("tensor 1 of 1 has an empty name"));
+  EXPECT_THAT(verdict_on({{"t", {1}, 0, 0, {}}, {"t", {1}, 0, 32, {}}}), HasSubstr("tensor 't' stands twice"));
+  EXPECT_EQ(verdict_on({{std::string(kMaxNameBytes, 'n'), {1}, 0, 0, {}}}), "accepted");
+  EXPECT_THAT(verdict_on({{std::string(kMaxNameBytes + 1, 'n'), {1}, 0, 0, {}}}),
               HasSubstr("has a name of 1025 bytes, at most 1024"));
-  EXPECT_EQ(error_of({{"\xff\n", {1}, 0, 0, {}}}), "accepted");
+  EXPECT_EQ(verdict_on({{"\xff\n", {1}, 0, 0, {}}}), "accepted");
 }
 
 TEST(Tensors, Offsets) {
   const auto second_at = [](uint64_t offset) {
-    return error_of({{"a", {16}, 0, 0, {}}, {"b", {16}, 0, offset, {}}}, 1024);
+    return verdict_on({{"a", {16}, 0, 0, {}}, {"b", {16}, 0, offset, {}}}, 1024);
   };
   EXPECT_EQ(second_at(64), "accepted");
   EXPECT_EQ(second_at(128), "accepted");  // a gap
@@ -118,8 +118,8 @@ TEST(Tensors, Offsets) {
   EXPECT_THAT(second_at(32), AllOf(HasSubstr("'a'"), HasSubstr("overlaps tensor 'b'")));
   for (const uint64_t off : {1, 31, 33, 63, 65})
     EXPECT_THAT(second_at(off), HasSubstr("wanted a multiple of the alignment, 32"));
-  EXPECT_EQ(error_of({{"a", {16}, 0, 64, {}}, {"b", {16}, 0, 0, {}}}, 128), "accepted");  // in another order
-  EXPECT_THAT(error_of({{"a", {16}, 0, 32, {}}, {"b", {16}, 0, 0, {}}}, 128), HasSubstr("overlaps"));
+  EXPECT_EQ(verdict_on({{"a", {16}, 0, 64, {}}, {"b", {16}, 0, 0, {}}}, 128), "accepted");  // in another order
+  EXPECT_THAT(verdict_on({{"a", {16}, 0, 32, {}}, {"b", {16}, 0, 0, {}}}, 128), HasSubstr("overlaps"));
 }
 
 TEST(Tensors, TruncatedFileOnDisk) {
@@ -153,9 +153,9 @@ TEST(Tensors, BytesBehindTheLast) {
 
 TEST(Tensors, NoTensors) {
   RawFile raw;
-  EXPECT_EQ(error_of(raw), "accepted");
+  EXPECT_EQ(verdict_on(raw), "accepted");
   raw.keys = {{"k", u32_value(1)}};
-  EXPECT_EQ(error_of(raw), "accepted");
+  EXPECT_EQ(verdict_on(raw), "accepted");
 }
 
 }  // namespace

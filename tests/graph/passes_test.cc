@@ -13,19 +13,19 @@ namespace {
 
 using test::FakeDevice;
 
-const uint8_t kBytes[1] = {};
+const uint8_t kWeightBytes[1] = {};
 
 // A decoder of n layers, 2 heads of 32 over 1 key head.
 struct Decoder : Builder {
   explicit Decoder(int n_layers = 2) {
-    x = embed(input(Input::tokens), weight("embd", Format::f32, 100, 64, kBytes));
+    x = embed(input(Input::tokens), weight("embd", Format::f32, 100, 64, kWeightBytes));
     table = rope_table(input(Input::positions), kNone, {.n_rot = 32});
     for (int i = 0; i < n_layers; ++i) add_layer(i);
   }
   ValueId matrix(const std::string& name, uint32_t n_out, uint32_t n_in, Format format = Format::q8_0) {
-    return weight(name, format, n_out, n_in, kBytes);
+    return weight(name, format, n_out, n_in, kWeightBytes);
   }
-  ValueId vector(const std::string& name, uint32_t n) { return weight(name, Format::f32, 1, n, kBytes); }
+  ValueId vector(const std::string& name, uint32_t n) { return weight(name, Format::f32, 1, n, kWeightBytes); }
   void add_layer(int i) {
     layer(i);
     const auto name = [&](const char* part) { return fmt::format("{}.{}", i, part); };
@@ -131,7 +131,7 @@ TEST(RowsPass, DropsDeadNodes) {
 
 TEST(RowsPass, TokenRowsAreGatheredEvenWhereOnlyLogitsRowsWantThem) {
   Builder b;  // no attention: only the head wants what embed makes for each token
-  const ValueId w = b.weight("w", Format::f32, 100, 64, kBytes);
+  const ValueId w = b.weight("w", Format::f32, 100, 64, kWeightBytes);
   const ValueId x = b.embed(b.input(Input::tokens), w);
   b.set_logits(b.matmul(x, w));
   Graph graph = after(Stage::planned, *b.finish());

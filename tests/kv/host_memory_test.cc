@@ -35,10 +35,10 @@ thread_local bool for_good = false;
 namespace argent::kv {
 namespace {
 
-constexpr uint32_t kBlock = 4;
+constexpr uint32_t kBlockTokens = 4;
 constexpr uint64_t kMiB = 1 << 20;
 
-std::vector<int32_t> numbers(int32_t first, int32_t n) {
+std::vector<int32_t> counting(int32_t first, int32_t n) {
   std::vector<int32_t> tokens(n);
   for (int32_t i = 0; i < n; ++i) tokens[i] = first + i;
   return tokens;
@@ -55,7 +55,7 @@ uint64_t kilobytes(const std::string& what) {
 struct Saver {
   explicit Saver(TierConfig config) : tier(std::move(config)) {}
   void save(uint32_t group) {
-    const auto tokens = numbers(next += kBlock, kBlock);
+    const auto tokens = counting(next += kBlockTokens, kBlockTokens);
     const int32_t node = tier.add(kNone, 0, tokens);
     tier.save(node, group, 0, false);
     tier.prune(node);
@@ -75,7 +75,7 @@ struct Saver {
 // One size of blocks after the other fills all that there is: the memory of the first goes back to the system.
 TEST(HostMemory, StaysBelowItsBound) {
   constexpr uint64_t kBound = 24 * kMiB, kSlack = 6 * kMiB;  // huge pages begun, and all else
-  Saver saver({.block_tokens = kBlock, .group_bytes = {200'000, 1'000'000, 3'000'000}, .host_bytes = kBound});
+  Saver saver({.block_tokens = kBlockTokens, .group_bytes = {200'000, 1'000'000, 3'000'000}, .host_bytes = kBound});
   const uint64_t before = kilobytes("RssAnon:") << 10;
   if (before == 0) GTEST_SKIP() << "no /proc";
   for (const uint32_t group : {0u, 2u, 1u, 0u})
@@ -89,7 +89,7 @@ TEST(HostMemory, StaysBelowItsBound) {
 }
 
 TEST(HostMemory, NoneIsNoError) {
-  Saver saver({.block_tokens = kBlock, .group_bytes = {100'000}, .host_bytes = 1ull << 30});
+  Saver saver({.block_tokens = kBlockTokens, .group_bytes = {100'000}, .host_bytes = 1ull << 30});
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
   const rlimit none = {(kilobytes("VmData:") << 10) + 16 * kMiB, before.rlim_max};  // less than a chunk
@@ -109,10 +109,10 @@ bool computes(Cache& cache, const std::vector<int32_t>& tokens, int64_t blocks) 
   try {
     seq = cache.open();
     size_t at = cache.adopt_prefix(*seq, tokens)->length;
-    for (; at < tokens.size(); at += kBlock) {
-      EXPECT_TRUE(cache.reserve(*seq, kBlock));
+    for (; at < tokens.size(); at += kBlockTokens) {
+      EXPECT_TRUE(cache.reserve(*seq, kBlockTokens));
       cache.tier()->transferred();
-      EXPECT_TRUE(cache.commit(*seq, std::span(tokens).subspan(at, kBlock)));
+      EXPECT_TRUE(cache.commit(*seq, std::span(tokens).subspan(at, kBlockTokens)));
     }
   } catch (const std::bad_alloc&) {
     good = false;
@@ -125,16 +125,16 @@ bool computes(Cache& cache, const std::vector<int32_t>& tokens, int64_t blocks) 
 
 // Each place that takes memory fails in turn, once or with all that follow: the cache is as sound as before.
 TEST(HostMemory, EndsAnywhere) {
-  const Config config{.block_tokens = kBlock, .max_step = 8, .groups = {{10, 0}, {6, 6}}};
-  const auto prompt = numbers(0, 32);
+  const Config config{.block_tokens = kBlockTokens, .max_step = 8, .groups = {{10, 0}, {6, 6}}};
+  const auto prompt = counting(0, 32);
   for (const bool all : {false, true}) {
     for_good = all;
     int64_t n_failed = 0;
     for (int64_t n = 0; n < 2000; ++n) {
-      TierConfig host{.block_tokens = kBlock, .group_bytes = {64, 128}, .host_bytes = 20 * 128};
+      TierConfig host{.block_tokens = kBlockTokens, .group_bytes = {64, 128}, .host_bytes = 20 * 128};
       Cache cache = *Cache::create(config, std::make_unique<Tier>(std::move(host)));
       bool whole = computes(cache, prompt, n);
-      for (int32_t i = 1; i < 5; ++i) whole = computes(cache, numbers(i % 4 * 1000, 32), n) && whole;
+      for (int32_t i = 1; i < 5; ++i) whole = computes(cache, counting(i % 4 * 1000, 32), n) && whole;
       const Status sound = cache.check();
       ASSERT_TRUE(sound) << n << ": " << sound.error().message;
       EXPECT_TRUE(computes(cache, prompt, INT64_MAX));

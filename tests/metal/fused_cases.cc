@@ -17,6 +17,7 @@ struct Shape {
   uint32_t tokens;
   uint32_t cols;
   uint32_t x_gap = 0, y_gap = 0;  // x's a multiple of 4
+  uint32_t large = UINT32_MAX;    // from this token on, some activations are beyond half's range
 };
 
 double activated(uint32_t act, double x) {
@@ -30,7 +31,8 @@ std::string run_glu(Device& device, const std::string& kernel, Format of_gate, F
   const Matrix gate(of_gate, rows, shape.cols, numbers), up(of_up, rows, shape.cols, numbers);
   const uint32_t x_stride = shape.cols + shape.x_gap, y_stride = rows + shape.y_gap;
   // So small that gates are where the activation bends.
-  const auto x = numbers.floats(size_t(shape.tokens - 1) * x_stride + shape.cols, 0.1f);
+  auto x = numbers.floats(size_t(shape.tokens - 1) * x_stride + shape.cols, 0.1f);
+  enlarge(x, shape.large, shape.tokens, shape.cols, x_stride);
   const Products g(gate, x, shape.tokens, x_stride), u(up, x, shape.tokens, x_stride);
   std::vector<double> want, scale;
   for (size_t i = 0; i < g.sum.size(); i++) {
@@ -126,6 +128,11 @@ std::vector<Case> fused_cases() {
   cases.push_back({"glu_mm", "glu_mm_q8_0_q5_0_silu_65x64_tokens_41", [](Device& device) {
                      return run_glu(device, "glu_mm", Format::q8_0, Format::q5_0, kActSilu, 65, {41, 64});
                    }});
+  for (const uint32_t large : {0u, 33u})
+    cases.push_back(
+        {"glu_mm", fmt::format("glu_mm_q4_0_q8_0_silu_33x64_tokens_39_large_{}", large), [large](Device& device) {
+           return run_glu(device, "glu_mm", Format::q4_0, Format::q8_0, kActSilu, 33, {39, 64, 4, 1, large});
+         }});
   // More tokens in the grid, and lanes without columns.
   cases.push_back({"glu", "glu_q8_0_q8_0_silu_3x32_tokens_4", [](Device& device) {
                      return run_glu(device, "glu", Format::q8_0, Format::q8_0, kActSilu, 3, {4, 32, 4, 1});

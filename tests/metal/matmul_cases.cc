@@ -13,6 +13,7 @@ namespace {
 struct Shape {
   uint32_t rows, cols, tokens;
   uint32_t x_gap = 0, y_gap = 0;  // between a row and the next; x's a multiple of 4
+  uint32_t large = UINT32_MAX;    // from this token on, some activations are beyond half's range
 };
 
 std::string run(Device& device, const std::string& kernel, Format format, const Shape& shape, Size grid, Size threads,
@@ -21,7 +22,8 @@ std::string run(Device& device, const std::string& kernel, Format format, const 
   const Matrix w(format, shape.rows, shape.cols, numbers);
   const uint32_t x_stride = shape.cols + shape.x_gap, y_stride = shape.rows + shape.y_gap;
   // No bytes after the last row: reading on is out of bounds.
-  const auto x = numbers.floats(size_t(shape.tokens - 1) * x_stride + shape.cols);
+  auto x = numbers.floats(size_t(shape.tokens - 1) * x_stride + shape.cols);
+  enlarge(x, shape.large, shape.tokens, shape.cols, x_stride);
   const Products want(w, x, shape.tokens, x_stride);
   Bench bench(device);
   const Buffer& y = bench.upload(std::vector<float>(size_t(shape.tokens - 1) * y_stride + shape.rows, kUntouched));
@@ -44,7 +46,9 @@ std::vector<Case> matmul_cases() {
                    double tolerance) {
       const std::string kernel = family + name;
       cases.push_back(
-          {kernel, fmt::format("{}_{}x{}_tokens_{}", kernel, s.rows, s.cols, s.tokens),
+          {kernel,
+           fmt::format("{}_{}x{}_tokens_{}{}", kernel, s.rows, s.cols, s.tokens,
+                       s.large < s.tokens ? fmt::format("_large_{}", s.large) : ""),
            [=](Device& device) { return run(device, kernel, format, s, grid, threads, shared, tolerance); }});
     };
     // Rows are none or one more than a multiple of what a SIMD-group or tile has; columns one block, and numbers of
@@ -62,7 +66,9 @@ std::vector<Case> matmul_cases() {
                            {3, 2 * step, 9},
                            {64, step, 3},
                            {64, step, 72},
-                           {2, step, 41}})
+                           {2, step, 41},
+                           {65, step, 40, 4, 1, 0},
+                           {2, step, 39, 0, 0, 33}})
       add("mul_mm_", s, {mul_mm_token_tiles(s.tokens), groups(s.rows, 64)}, {128}, {6656}, kHalves);
   }
   return cases;

@@ -29,4 +29,9 @@ Products::Products(const Matrix& w, const std::vector<float>& x, uint32_t tokens
   }
 }
 
+void enlarge(std::vector<float>& x, uint32_t first, uint32_t tokens, uint32_t cols, uint32_t x_stride) {
+  for (uint32_t t = first; t < tokens; t++)
+    if (t % 3) x[size_t(t) * x_stride + 11 * t % cols] = (t % 2 ? -1.0f : 1.0f) * std::ldexp(1.3f, int(16 + t % 7));
+}
+
 }  // namespace argent::metal

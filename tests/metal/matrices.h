@@ -23,6 +23,9 @@ struct Products {
   std::vector<double> sum, magnitude;  // [token][row]
 };
 
+// Gives two of three tokens from the first on an activation beyond half's range, at any of their columns.
+void enlarge(std::vector<float>& x, uint32_t first, uint32_t tokens, uint32_t cols, uint32_t x_stride);
+
 // Sums of floats in 32 lanes: half a unit in the last place for each of the additions of a lane and of the lanes.
 constexpr double kFloatSums = 1e-6;
 // Weights and activations are rounded to halves: half a unit in the last of 11 bits each.

@@ -202,7 +202,7 @@ struct Problem {
   }
   Problem(const Problem&) = delete;
 
-  void pack() { metal::pack(step, argent::Rows::outputs, n_vocab, packed); }
+  void pack() { sample::pack(step, argent::Rows::outputs, n_vocab, packed); }
   uint32_t n_rows() const { return uint32_t(rows.size()); }
 };
 

@@ -74,6 +74,17 @@ TEST_F(Hazards, WithoutASizeToTheEnd) {
   EXPECT_EQ(barriers(), "001");
 }
 
+// Parts of one range: only what says so of the same range is apart.
+TEST_F(Hazards, PartsOfARange) {
+  add({{0, &a_, 0, 10}, {2, &b_, 0, 10, 1}});
+  add({{0, &a_, 0, 10}, {2, &b_, 0, 10, 1}});
+  add({{0, &b_, 0, 10, 1}, {2, &b_, 20, 10, 1}});  // reads parts of its own
+  add({{0, &a_, 0, 10}, {2, &b_, 5, 10, 2}});      // other parts
+  add({{0, &a_, 0, 10}, {2, &b_, 5, 10}});
+  add({{0, &b_, 5, 10}, {2, &a_, 90, 10}});  // waits for all of them
+  EXPECT_EQ(barriers(), "000111");
+}
+
 // In place: a dispatch does not wait for itself. Barriers are set anew each time.
 TEST_F(Hazards, InPlaceAndTwice) {
   add({{0, &a_, 0, 10}, {2, &a_, 0, 10}});

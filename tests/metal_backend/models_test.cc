@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "metal_backend/emu_backend.h"
+#include "metal_backend/tolerances.h"
 #include "ops/harness.h"
 #include "support/tiny_model.h"
 
@@ -11,13 +12,6 @@ namespace {
 
 using test::TinyModel;
 using test::TinyShape;
-
-constexpr std::string_view kExactFactors = "matrix,flash";  // left out: products and attention with 16-bit factors
-
-// Logits of tiny models come through a dozen roundings of sums; those stored in the cache may round to another half.
-constexpr Tolerance kModel{"sums in f32, and halves in the cache, through all layers", 2e-3, 2e-3};
-// Factors of 11 bits in every product, through all layers.
-constexpr Tolerance kHalfModel{"factors rounded to half in all products and scores", 3e-2, 3e-2};
 
 const Script& chats() {
   static const Script script = {{{{0, 5}}, Outputs::some},

@@ -97,7 +97,8 @@ test::TinyShape shape_of(uint32_t n_embd, uint32_t d_head, std::vector<Format> f
 
 TEST(MetalWork, FormulasAreWhatTheEmulatorCounts) {
   seen_kernels().clear();
-  compare_model("qwen2", shape_of(64, 64, {Format::q4_0, Format::q8_0, Format::q5_0, Format::q4_1, Format::q5_1}),
+  // Q4_1 and Q5_1, whose values are large here, make no input of another product: it would be computed twice.
+  compare_model("qwen2", shape_of(64, 64, {Format::q4_0, Format::q8_0, Format::q4_1, Format::q5_0, Format::q5_1}),
                 {43, 1, 5}, Outputs::all, Tail::greedy);
   compare_model(
       "qwen3",

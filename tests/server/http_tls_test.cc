@@ -113,7 +113,7 @@ struct Https : Http {
 };
 
 constexpr std::string_view kHello = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n";
-constexpr std::string_view kKeep = "GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n";
+constexpr std::string_view kKeepAlive = "GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 TEST_F(Https, AnswersAndVersions) {
   start();
@@ -153,7 +153,7 @@ TEST_F(Https, WhoHasGoneIsNoticed) {
   start();
   for (const bool streaming : {false, true}) {
     TlsClient c(server->port());
-    c.send(kKeep);
+    c.send(kKeepAlive);
     const auto reply = next();
     ASSERT_TRUE(reply);
     std::atomic<int> gone{0};

@@ -15,7 +15,7 @@ for kernel in "$root"/src/backends/metal/kernels/*.metal; do
   objects+=("$out/$name.o")
 done
 cuda=$(dirname "$(dirname "$(command -v nvcc)")")
-for source in "$root"/tests/metal/{cuda_main,cuda_device,cases,weights,attention_bench,kv_pool,matrices}.cc "$root"/tests/metal/*_cases.cc "$root"/src/{backends/metal/attention_items,backends/metal/sample_step,quant/formats}.cc; do
+for source in "$root"/tests/metal/{cuda_main,cuda_device,cases,weights,attention_bench,kv_pool,matrices}.cc "$root"/tests/metal/*_cases.cc "$root"/src/{backends/metal/attention_items,sample/device_step,quant/formats}.cc; do
   object=$out/host_$(basename "$source" .cc).o
   g++ -std=c++20 -O1 -Wall -Wextra -Wno-sign-compare -I"$root/src" -I"$root/tests" -I"$cuda/include" -c "$source" -o "$object"
   objects+=("$object")

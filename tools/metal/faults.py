@@ -109,6 +109,8 @@ HOST_FAULTS = [
               HOST + "hazards.cc", "test_metal_backend_checked", "Hazards.WriteAfterReadAndWrite"),
     HostFault("a barrier where nobody needs one", HOST + "hazards.cc", "d.barrier = any_overlap(reads, written)", "d.barrier = &d != &list.dispatches[0]",
               HOST + "hazards.cc", "test_metal_backend_checked", "TamperedLists.EveryBarrierIsNeeded Hazards.NothingSharedNoBarrier"),
+    HostFault("all ranges are parts of one", HOST + "hazards.cc", "parts && parts == o.parts", "parts == o.parts",
+              HOST + "hazards.cc", "test_metal_backend_checked", "TamperedLists.EveryBarrierIsNeeded Hazards.PartsOfARange"),
     HostFault("RoPE's frequency scale dropped, the kernel", "src/graph/rope_frequencies.h", "a.freq_scale * extrapolated;", "extrapolated;",
               "tests/metal/rope_cases.cc", "test_metal", "All/Kernels.Right/ascending_rope_table_linear All/Kernels.Right/ascending_rope_table_yarn"),
     HostFault("RoPE's frequency scale dropped, the backend", "src/graph/rope_frequencies.h", "a.freq_scale * extrapolated;", "extrapolated;",

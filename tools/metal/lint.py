@@ -55,7 +55,7 @@ FAULTS = [
     ("rms_norm.metal", "float total = 0.0f;", "threadgroup float total;"),
     ("mul_mm.metal", "threadgroup half* tile_x = tiles", "half* tile_x = tiles"),
     ("mul_mm.metal", "threadgroup half4* to = reinterpret_cast<threadgroup half4*>(tile_x", "device half4* to = (device half4*)(tile_x"),
-    ("mul_mm.metal", "to[0] = half4(from[0]);", "to[0] = from[0];"),
+    ("mul_mm.metal", "to[0] = half4(low * staged.scale);", "to[0] = low * staged.scale;"),
     ("mul_mm.metal", "threadgroup const half* tile_x, uint first_row", "device const half* tile_x, uint first_row"),
     ("mul_mm.metal", "threadgroup float* scratch = reinterpret_cast<threadgroup float*>(tiles) + 128", "threadgroup float* scratch = tiles + 128"),
     ("mul_mm.metal", "threadgroup half* tiles, uint3 group", "device half* tiles, uint3 group"),

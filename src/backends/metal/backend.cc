@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "backends/metal/encode.h"
+#include "backends/metal/encode_ops.h"
 #include "backends/metal/hazards.h"
 #include "backends/metal/policy.h"
 #include "backends/metal/weights.h"
@@ -42,7 +42,13 @@ class MetalBackend final : public Backend {
     const OpEncoder op = op_encoder(node.op);
     return op.workspace ? op.workspace(graph, node, n_rows, variants_) : 0;
   }
-  BackendCaps caps() const override { return {name_, info_.description, info_.memory_free, false, true, false}; }
+  BackendCaps caps() const override {
+    return {.name = name_,
+            .description = info_.description,
+            .memory_free = device_->info().memory_free,
+            .mapped_weights = true,
+            .mapped_count = true};
+  }
 
   // Weights are read where the file is mapped; what lies there so that no kernel could read it is copied.
   uint64_t weight_bytes(const Graph&, ValueId) const override { return 0; }
@@ -233,7 +239,14 @@ Result<PlanId> MetalBackend::compile(Plan plan) {
   if (memory_.step.take_moved()) forget_lists();
   auto compiled = std::make_unique<Compiled>();
   compiled->rules = step_rules(plan, memory_.layout, group_blocks_, kKvBlockTokens);
-  compiled->policy = {plan.key.n_tokens, plan.key.n_outputs, variants_.has("split"), variants_.has("flash"), 0};
+  compiled->policy = {plan.key.n_tokens,
+                      plan.key.n_outputs,
+                      variants_.has("split"),
+                      variants_.has("flash"),
+                      0,
+                      std::vector<bool>(memory_.step.n_lists())};
+  for (const Node& node : graph.nodes)
+    if (node.op == Op::attention) compiled->policy.lists[attention_lists(graph, node, memory_)] = true;
   if (graph.sampled != kNone)
     for (const Node& node : graph.nodes)
       if (node.op == Op::adjust || node.op == Op::argmax || node.op == Op::top_k)

@@ -72,6 +72,9 @@ struct Dispatch {
     const Buffer* buffer = nullptr;
     size_t offset = 0;  // bytes
     size_t size = 0;    // that the kernel may touch; 0: to the buffer's end
+    // Not 0: dispatches of a list that give the same number touch no byte in common of this range, as rows dealt out to
+    // kernels. None waits for another because of it; the emulator's checks see whether it is true.
+    uint32_t parts = 0;
   };
   struct Value {  // an argument passed by value
     uint32_t index = 0;

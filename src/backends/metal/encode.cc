@@ -28,12 +28,7 @@ Place Encoder::place(ValueId id) const {
   return {&buffer, 0, 4 * size_t(rows_of(id))};
 }
 
-const KvPlace& Encoder::kv_of(ValueId state) const {
-  const std::vector<KvSpec>& layers = memory_.layout.layers;
-  size_t i = 0;
-  while (!(layers[i] == value(state).kv)) ++i;  // compile() has looked for it
-  return memory_.kv[i];
-}
+const KvPlace& Encoder::kv_of(ValueId state) const { return memory_.kv[memory_.layer_of(value(state).kv)]; }
 
 uint32_t Encoder::max_threads(std::string_view kernel, const std::vector<FunctionConstant>& constants) {
   const auto pipeline = device_.pipeline(kernel, constants);

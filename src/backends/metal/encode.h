@@ -33,6 +33,11 @@ struct Memory {
   KvType kv_k = KvType::f16, kv_v = KvType::f16;
   std::unique_ptr<Buffer> arena;
   StepBuffers step;
+
+  // The layer whose cache it is; compile() has looked for it.
+  size_t layer_of(const KvSpec& kv) const {
+    return size_t(std::find(layout.layers.begin(), layout.layers.end(), kv) - layout.layers.begin());
+  }
 };
 
 // What kernels are chosen by beside shapes. `without`, to compare texts and times: names of kernel families (kFamilies)
@@ -105,9 +110,9 @@ class Encoder {
   Status status_;
 };
 
-// Binds a place; nothing there binds nothing.
-inline void bind(Dispatch& d, uint32_t index, const Place& place) {
-  if (place.buffer) d.bind(index, *place.buffer, place.offset, place.bytes);
+// Binds a place; nothing there binds nothing. parts: as Dispatch::Bound has it.
+inline void bind(Dispatch& d, uint32_t index, const Place& place, uint32_t parts = 0) {
+  if (place.buffer) d.buffers.push_back({index, place.buffer, place.offset, place.bytes, parts});
 }
 
 constexpr uint32_t ceil_div(uint64_t a, uint64_t b) { return uint32_t((a + b - 1) / b); }

@@ -9,17 +9,24 @@ uint64_t attention_workspace(const Graph&, const Node& node, uint32_t n_rows, co
   return attention_is_fast(a.d_head, a.d_value) ? attention_workspace_bytes(n_rows, a.n_head, a.d_value) : 0;
 }
 
+size_t attention_lists(const Graph& graph, const Node& node, const Memory& memory) {
+  const uint32_t group = memory.layout.group_of_layer[memory.layer_of(graph.value(node.inputs[1]).kv)];
+  return memory.step.lists_of(graph.value(node.inputs[0]).rows, group,
+                              attention_is_fast(node.attrs.d_head, node.attrs.d_value));
+}
+
 void encode_attention(Encoder& e, const Node& node, size_t index) {
   const Attrs& a = node.attrs;
   const KvPlace& cache = e.kv_of(node.inputs[1]);
   const StepBuffers& step = e.memory().step;
   const bool fast = attention_is_fast(a.d_head, a.d_value);
   const Rows rows = e.value(node.inputs[0]).rows;
-  const size_t at = step.lists_of(rows, cache.group, fast);
+  const size_t at = attention_lists(e.graph(), node, e.memory());
   const AttentionListBuffers& lists = step.lists(at);
   const AttentionShape& shape = e.shape().attention[at];
   const AttentionArgs args{a.n_head, a.n_head_kv, a.d_head, a.d_value, a.window, cache.block_bytes, a.scale, a.softcap};
   const Place q = e.place(node.inputs[0]), out = e.place(node.outputs[0]);
+  const uint32_t parts = uint32_t(index) + 1;  // a row is of one list
   std::vector<FunctionConstant> constants = e.kv_types();
   constants.push_back({12, a.softcap != 0});
   const auto add = [&](const std::string& kernel, std::vector<FunctionConstant> with, Size grid, uint32_t threads,
@@ -30,7 +37,7 @@ void encode_attention(Encoder& e, const Node& node, size_t index) {
     bind(d, 2, cache.k);
     bind(d, 3, cache.v);
     d.bind(4, list).bind(5, step.tables(cache.group));
-    bind(d, 6, out);
+    bind(d, 6, out, parts);
     return d;
   };
   if (!fast) {

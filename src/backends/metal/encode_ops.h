@@ -20,6 +20,8 @@ void encode_qkv_store(Encoder& e, const Node& node, size_t index);
 uint64_t qkv_store_workspace(const Graph& graph, const Node& node, uint32_t n_rows, const Variants& variants);
 
 // encode_attention.cc
+// Which lists of StepBuffers the node reads.
+size_t attention_lists(const Graph& graph, const Node& node, const Memory& memory);
 void encode_attention(Encoder& e, const Node& node, size_t index);
 uint64_t attention_workspace(const Graph& graph, const Node& node, uint32_t n_rows, const Variants& variants);
 

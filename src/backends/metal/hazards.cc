@@ -8,7 +8,11 @@ namespace {
 struct Touched {
   const Buffer* buffer;
   size_t begin, end;
-  bool overlaps(const Touched& o) const { return buffer == o.buffer && begin < o.end && o.begin < end; }
+  uint32_t parts;
+  bool overlaps(const Touched& o) const {
+    const bool apart = parts && parts == o.parts;
+    return buffer == o.buffer && begin < o.end && o.begin < end && !apart;
+  }
 };
 
 bool any_overlap(const std::vector<Touched>& a, const std::vector<Touched>& b) {
@@ -29,7 +33,7 @@ uint32_t set_barriers(CommandList& list) {
       const size_t end = bound.size ? bound.offset + bound.size : bound.buffer->bytes().size();
       for (const Argument& a : d.pipeline->arguments())
         if (a.index == bound.index && a.kind != Argument::threadgroup)
-          (a.written ? writes : reads).push_back({bound.buffer, bound.offset, end});
+          (a.written ? writes : reads).push_back({bound.buffer, bound.offset, end, bound.parts});
     }
     d.barrier = any_overlap(reads, written) || any_overlap(writes, written) || any_overlap(writes, read);
     if (d.barrier) {

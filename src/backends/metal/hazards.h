@@ -6,7 +6,8 @@
 namespace argent::metal {
 
 // Sets Dispatch::barrier of every dispatch: where it reads what one since the last barrier writes, or writes what one
-// since then reads or writes, and nowhere else. Returns the number of levels: runs of dispatches without a barrier.
+// since then reads or writes, and nowhere else. Ranges that overlap are the same memory, unless Bound::parts says not.
+// Returns the number of levels: runs of dispatches without a barrier.
 uint32_t set_barriers(CommandList& list);
 
 }  // namespace argent::metal

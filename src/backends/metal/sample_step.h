@@ -1,24 +1,14 @@
-// A step's sampling as the kernels read it (kernels/args_sample.h): parameters, rules and histories as plain data.
+// A step's sampling as the kernels read it (sample/device_step.h), and how rows of logits are shared out.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "backends/metal/kernels/args_sample.h"
-#include "graph/graph.h"
-#include "graph/step.h"
+#include "sample/device_step.h"
 
 namespace argent::metal {
 
-struct SampleStep {
-  std::vector<SampleRow> rows;
-  std::vector<uint32_t> data;  // never empty, so that it can be bound
-  bool adjusts = false;        // some row has a rule or a penalty: without, adjust in place changes nothing
-};
-
-// Packs a step that check_step accepted; `rows` says which token rows the logits have. Vectors keep their memory from
-// step to step.
-void pack(const Step& step, Rows rows, uint32_t n_vocab, SampleStep& out);
+using SampleStep = sample::DeviceStep;
 
 // Threadgroups of a row of argmax_parts and top_k_parts, and of adjust.
 constexpr uint32_t sample_parts(uint32_t n_vocab) { return (n_vocab + kSamplePart - 1) / kSamplePart; }

@@ -31,11 +31,7 @@ Status StepBuffers::fit(Device& device, const KvLayout& layout, uint32_t max_tok
   made.max_tokens_ = std::max(max_tokens, max_tokens_);
   made.max_outputs_ = std::max({1u, max_outputs, max_outputs_});
   made.windows_ = layout.windows;
-  made.shapes_.assign(layout.windows.size(), {});
-  for (size_t i = 0; i < layout.layers.size(); ++i)
-    made.shapes_[layout.group_of_layer[i]][attention_is_fast(layout.layers[i].d_head, layout.layers[i].d_value)] = true;
-  if (tokens_ && made.max_tokens_ == max_tokens_ && made.max_outputs_ == max_outputs_ && made.windows_ == windows_ &&
-      made.shapes_ == shapes_)
+  if (tokens_ && made.max_tokens_ == max_tokens_ && made.max_outputs_ == max_outputs_ && made.windows_ == windows_)
     return {};
   const size_t rows = 4 * size_t(made.max_tokens_);
   ARGENT_LET(made.tokens_, device.alloc(rows));
@@ -106,18 +102,19 @@ Status StepBuffers::write_attention(const Step& step, uint32_t group, const Step
     }
     return rows;
   };
-  std::vector<KvSequence> tokens(sequences.begin(), sequences.end());
-  if (!policy.flash) tokens = one_each(step.tokens.size(), [](size_t i) { return uint32_t(i); });
-  const std::vector<KvSequence> outputs =
-      one_each(step.output_rows.size(), [&](size_t i) { return uint32_t(step.output_rows[i]); });
+  const auto sequences_of = [&](Rows rows) -> std::vector<KvSequence> {
+    if (rows == Rows::outputs)
+      return one_each(step.output_rows.size(), [&](size_t i) { return uint32_t(step.output_rows[i]); });
+    if (!policy.flash) return one_each(step.tokens.size(), [](size_t i) { return uint32_t(i); });
+    return {sequences.begin(), sequences.end()};
+  };
   for (const Rows rows : {Rows::tokens, Rows::outputs})
     for (const bool fast : {false, true}) {
-      if (!shapes_[group][fast]) continue;
+      const size_t at = lists_of(rows, group, fast);
+      if (!policy.lists[at]) continue;
       const uint32_t n_rows = rows == Rows::tokens ? policy.max_tokens : policy.max_outputs;
       const AttentionLists lists =
-          attention_items(rows == Rows::tokens ? tokens : outputs,
-                          {windows_[group], policy.split ? attention_max_splits(n_rows) : 1, fast});
-      const size_t at = lists_of(rows, group, fast);
+          attention_items(sequences_of(rows), {windows_[group], policy.split ? attention_max_splits(n_rows) : 1, fast});
       shape.attention[at] = {write_list(lists.decode, *lists_[at].decode),
                              write_list(lists.combine, *lists_[at].combine),
                              write_list(lists.prefill, *lists_[at].prefill)};

@@ -2,7 +2,6 @@
 // again.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -40,7 +39,8 @@ struct AttentionListBuffers {
 struct StepPolicy {
   uint32_t max_tokens = 0, max_outputs = 0;  // rows of the plan
   bool split = true, flash = true;
-  uint32_t n_vocab = 0;  // of its sampling; 0: it has none
+  uint32_t n_vocab = 0;     // of its sampling; 0: it has none
+  std::vector<bool> lists;  // by StepBuffers::lists_of: those that its attention reads
 };
 
 class StepBuffers {
@@ -79,8 +79,7 @@ class StepBuffers {
 
   bool moved_ = false;
   uint32_t max_tokens_ = 0, max_outputs_ = 0, n_slots_ = 0;
-  std::vector<uint32_t> windows_;            // by layer group
-  std::vector<std::array<bool, 2>> shapes_;  // by layer group: some layer wants lists of any shape, of fast kernels
+  std::vector<uint32_t> windows_;  // by layer group
   std::unique_ptr<Buffer> tokens_, ids_, positions_, row_sequence_, output_rows_, slots_, sample_rows_, sample_data_;
   std::vector<std::unique_ptr<Buffer>> sequences_, tables_;  // by layer group
   std::vector<AttentionListBuffers> lists_;

@@ -22,7 +22,7 @@ class Null final : public NullBackend {
 
   std::string device_name() const override { return "null"; }
   Kernel find(const Graph&, const Node&) const override { return {true, {}}; }
-  BackendCaps caps() const override { return {"null", "null, computes nothing", memory_, true, false}; }
+  BackendCaps caps() const override { return caps_; }
   uint64_t weight_bytes(const Graph&, ValueId) const override { return 0; }
   uint64_t kv_bytes(const KvSpec& l, uint32_t n_blocks) const override {
     return uint64_t(n_blocks) * kKvBlockTokens * l.n_head_kv *
@@ -46,7 +46,15 @@ class Null final : public NullBackend {
   void set_profile(bool on) override { profiling_ = on; }
   std::span<const NodeTime> profile() const override { return times_; }
   const Counters& counters() const override { return counters_; }
-  void set_memory(uint64_t bytes) override { memory_ = bytes; }
+  void set_memory(uint64_t bytes) override { caps_.memory_free = bytes; }
+  void set_mapped(bool count) override {
+    caps_.resident_weights = false, caps_.mapped_weights = true;
+    caps_.mapped_count = count;
+  }
+  DevicePeaks measure_peaks() override {
+    ++counters_.measures;
+    return {};
+  }
 
  private:
   struct Compiled {
@@ -69,7 +77,8 @@ class Null final : public NullBackend {
   void write_content(const StepSequence& s);
 
   const BackendOptions options_;
-  uint64_t memory_ = UINT64_MAX;
+  BackendCaps caps_{
+      .name = "null", .description = "null, computes nothing", .memory_free = UINT64_MAX, .resident_weights = true};
   // By layer group: what each position of each block holds, a fingerprint of all tokens up to it; 0: nobody knows.
   std::vector<HugePages> kv_;
   mutable std::vector<uint64_t> prints_;  // of a sequence's positions
@@ -93,8 +102,9 @@ Status Null::allocate(const KvLayout& layout, const MemoryNeed& need) {
   uint64_t bytes = need.arena_bytes;
   for (size_t i = 0; i < layout.layers.size(); ++i)
     bytes += kv_bytes(layout.layers[i], need.group_blocks[layout.group_of_layer[i]]);
-  if (bytes > memory_)
-    return fail(Code::out_of_memory, "null: {} bytes for the KV cache and the arena, {} are free", bytes, memory_);
+  if (bytes > caps_.memory_free)
+    return fail(Code::out_of_memory, "null: {} bytes for the KV cache and the arena, {} are free", bytes,
+                caps_.memory_free);
   layout_ = layout;
   group_blocks_ = need.group_blocks;
   arena_bytes_ = need.arena_bytes;

@@ -10,7 +10,7 @@ namespace argent::null {
 
 // Since the backend was made.
 struct Counters {
-  uint64_t loads = 0, compiles = 0, runs = 0, copies = 0, saves = 0, restores = 0;
+  uint64_t loads = 0, compiles = 0, runs = 0, copies = 0, saves = 0, restores = 0, measures = 0;
   uint64_t rows = 0, output_rows = 0;  // of all runs
 };
 
@@ -23,6 +23,8 @@ class NullBackend : public Backend {
   virtual const Counters& counters() const = 0;
   // What allocate() may hold before it says out_of_memory; no limit at first.
   virtual void set_memory(uint64_t bytes) = 0;
+  // Weights are mapped, and no longer resident; whether they count against that memory.
+  virtual void set_mapped(bool count) = 0;
 };
 
 std::unique_ptr<NullBackend> make_backend(const BackendOptions& options);

@@ -18,13 +18,13 @@ std::vector<const Library*>& libraries() {
 }
 
 // Where a gap around memory begins and ends does not matter to programs; that there is one keeps buffers apart.
-constexpr size_t kGap = 256;
+constexpr size_t kBufferGap = 256;
 
 class EmuBuffer : public metal::Buffer {
  public:
-  explicit EmuBuffer(size_t size) : memory_(size + 3 * kGap, 0xfb) {
-    auto* base = memory_.data() + kGap;
-    region_.base = base + (-reinterpret_cast<uintptr_t>(base) & (kGap - 1));
+  explicit EmuBuffer(size_t size) : memory_(size + 3 * kBufferGap, 0xfb) {
+    auto* base = memory_.data() + kBufferGap;
+    region_.base = base + (-reinterpret_cast<uintptr_t>(base) & (kBufferGap - 1));
     region_.size = size;
     region_.known.assign(size, 0);
     writable_ = true;

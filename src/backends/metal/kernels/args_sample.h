@@ -1,8 +1,5 @@
-// What the sampling kernels read: plain data that sample_step.h packs before each step, the same for the host and the
+// What the sampling kernels read beside the step's rows and data (sample/device_row.h), the same for the host and the
 // kernels.
-//
-//   rows   SampleRow [n_outputs]
-//   data   u32 words that the rows point into: masks, pairs of biases, pairs of tokens, pairs of slots
 #pragma once
 
 #if defined(__METAL_VERSION__)
@@ -10,6 +7,8 @@
 #else
 #include <cstdint>
 #endif
+
+#include "sample/device_row.h"
 
 namespace argent {
 
@@ -28,42 +27,12 @@ struct TokensArgs {
 static_assert(sizeof(TokensArgs) == 8, "the same for all compilers");
 
 enum : uint32_t {
-  kSamplePart = 8192,     // logits of a row that one threadgroup of argmax_parts and top_k_parts takes
-  kAdjustTile = 4096,     // logits of a row that one threadgroup of adjust takes
-  kNowhere = 0xffffffff,  // no mask, no slot
+  kSamplePart = 8192,  // logits of a row that one threadgroup of argmax_parts and top_k_parts takes
+  kAdjustTile = 4096,  // logits of a row that one threadgroup of adjust takes
   // threadgroup(0) of each kernel; it does not depend on the number of threads.
   kSelectBytes = 8768,  // top_k_parts, top_k_join, top_p, min_p, temperature, draw
   kArgmaxBytes = 256,   // argmax_parts
   kAdjustBytes = 4 * kAdjustTile,
 };
-
-// How an output row is sampled. Floats are their bits.
-struct SampleRow {
-  uint32_t temperature;
-  uint32_t top_k;      // 0: all; 1 at temperature 0
-  uint32_t top_p_on;   // 0: top_p keeps all
-  uint32_t top_p;      // floor(p * 2^32)
-  uint32_t min_p_low;  // the least weight that stays: floor(min_p * 2^40)
-  uint32_t min_p_high;
-  uint32_t repeat_penalty;
-  uint32_t presence_penalty;
-  uint32_t frequency_penalty;
-  uint32_t seed_low;
-  uint32_t seed_high;
-  uint32_t position;
-  uint32_t sample_index;
-  uint32_t slot;  // that keeps the row's token; kNowhere: a later row of the slot's has the last word
-  uint32_t mask;  // its first word; kNowhere: all tokens are allowed
-  uint32_t bias;  // pairs (token, bias), by ascending tokens, those of a token in their order
-  uint32_t n_bias;
-  uint32_t tokens;  // pairs (token, uses), each token once, ascending
-  uint32_t n_tokens;
-  uint32_t slots;  // pairs (slot, uses), each slot once: history that is still on the device
-  uint32_t n_slots;
-  uint32_t unused;  // pairs are read as 8 bytes
-};
-static_assert(sizeof(SampleRow) == 88, "the same for all compilers");
-
-// uses: bit 0, among the last repeat_last_n; the rest, how often it was generated.
 
 }  // namespace argent

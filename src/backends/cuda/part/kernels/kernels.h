@@ -23,13 +23,16 @@ uint64_t matrix_bytes(Format format, uint32_t n_out, uint32_t n_in);
 // multiple of 16, and n too but for the last part.
 void relay(Launch& launch, const Matrix& to, const uint8_t* rows, uint32_t first, uint32_t n);
 
-// Rows of activations as int8 in groups of 32 with a scale: the rule of backends/cpu/activations.h.
+// Rows of activations as int8 in groups of 32 with a scale: the rule of backends/cpu/activations.h. Eight rows and a
+// group are a record of 384 bytes, at (row / 8 * (n_in / 32) + group) * 384:
+//   [8 rows][32] quants, words of a group in the order 0 4 1 5 2 6 3 7 (as mma.m16n8k32 wants its B operand);
+//   [8] scales; [8] scale * sum of the quants; [8] the same of the first 16 and of the last 16
 struct Q8 {
-  uint8_t* q = nullptr;       // [n_in / 32][n_rows][32], words of a group in the order 0 4 1 5 2 6 3 7
-  float* scales = nullptr;    // [n_in / 32][n_rows][4]: scale; scale * sum of the quants: first 16, last 16, all 32
-  uint32_t n_rows = 0;
+  uint8_t* q = nullptr;
+  uint32_t n_rows = 0, n_in = 0;
 };
-constexpr uint64_t q8_bytes(uint64_t n_rows, uint64_t n_in) { return n_rows * (n_in / 32) * 48; }
+inline constexpr uint32_t kQ8Rows = 8, kQ8Record = 384;
+constexpr uint64_t q8_bytes(uint64_t n_rows, uint64_t n_in) { return (n_rows + 7) / 8 * (n_in / 32) * kQ8Record; }
 constexpr bool is_float(Format f) { return f == Format::f32 || f == Format::f16 || f == Format::bf16; }
 
 void quantize(Launch& launch, const float* x, uint32_t n_rows, uint32_t n_in, const Q8& to);
@@ -124,38 +127,55 @@ void heads(Launch& launch, const Heads& h, const StepRows& step, const KvPlace& 
 // ---- attention (attention*.cu) -------------------------------------------------------------------------------------
 
 // Attention in fixed splits: positions [256 i, 256 i + 256) of a sequence are a split, its partial result is the same
-// whatever else is in the step, and the splits of a row are combined in order. The list is made by the host
-// (attention_work.h) for each step and layer group; grids do not depend on it, kernels walk it.
+// whatever else is in the step, and the splits of a row are combined in order. The lists are made by the host
+// (attention_work.h) for each step and layer group; grids do not depend on what is in them, kernels walk them. They and
+// the block tables are copied to the device before the step's first kernel: kernels read them before they wait.
 inline constexpr uint32_t kSplitKeys = 256;
-struct AttentionRow {
-  uint32_t row;         // of the step: its position, sequence and table
-  uint32_t first_item;  // its splits are items first_item .. first_item + n_splits - 1, and so are the partial results
-  uint32_t n_splits;
+inline constexpr uint32_t kTileRows = 64;
+inline constexpr uint32_t kWholeRow = ~0u;
+struct AttentionItem {  // a row and those of its keys that are in a split, or all of them
+  uint32_t q_row;       // row of q and y
+  uint32_t table;       // the sequence's block table begins at this entry of the group's tables
+  uint32_t first, end;  // positions, all visible to the row; end > first
+  uint32_t slot;        // of the partial results; kWholeRow: the result is final
 };
-struct AttentionItem {
-  uint32_t q_row;  // index into AttentionWork::rows, and row of q and y
-  uint32_t split;
+struct AttentionRow {  // a row of more than one split: its partial results are slots first_slot ... in order
+  uint32_t q_row, first_slot, n_splits;
 };
-struct AttentionTile {  // of sequences with many rows in the step: neighbouring rows that go through together, unsplit
-  uint32_t q_row, n_rows;
+struct AttentionTile {       // neighbouring rows of a sequence with many in the step: they go through together, unsplit
+  uint32_t q_row, n_rows;    // n_rows <= kTileRows
+  uint32_t table, position;  // position of the first row
 };
-struct AttentionWork {  // device memory
-  const uint32_t* counts;  // rows, items, tiles
+struct AttentionWork {     // device memory
+  const uint32_t* counts;  // items, rows, tiles
+  const AttentionItem* items;
   const AttentionRow* rows;
-  const AttentionItem* items;  // those of rows that are split up; longest rows first
   const AttentionTile* tiles;
 };
+// True where rows of long sequences may be tiles and items are at most a split; elsewhere items may also be whole rows.
+constexpr bool attention_is_fast(KvType k, KvType v, uint32_t d_head, uint32_t d_value) {
+  return k == v && (k == KvType::f16 || k == KvType::bf16) && d_head == d_value &&
+         (d_head == 64 || d_head == 80 || d_head == 96 || d_head == 128 || d_head == 256);
+}
+// Bytes of the partial results, [slots][n_head][d_value + 4] f32: sums of weighted values, maximum (in base 2), sum.
+constexpr uint64_t attention_partial_bytes(uint64_t slots, uint32_t n_head, uint32_t d_value) {
+  return slots * n_head * (uint64_t(d_value) + 4) * 4;
+}
 struct Attention {
-  const float* q;  // [n_rows][n_head * d_head]
-  float* y;        // [n_rows][n_head * d_value], or null where only q8 is wanted
-  Q8 q8;           // q8.q != null: y also as int8 (n_head * d_value is a multiple of 32 then)
-  uint32_t n_rows, n_head, window;  // window 0: none
-  float scale, softcap;             // softcap 0: none
-  bool rounded_queries;             // q8_0 keys: queries to int16, as the reference's native mode does
+  const float* q;        // [n_rows][n_head * d_head]
+  float* y;              // [n_rows][n_head * d_value], or null where only q8 is wanted
+  Q8 q8;                 // q8.q != null: y also as int8; d_value is a multiple of 32 then
+  uint32_t n_head;       // a multiple of n_head_kv
+  float scale, softcap;  // softcap 0: none
+  bool rounded_queries;  // q8_0 keys: queries to int16, as the reference's native mode does
+  uint32_t window;       // 0: none; what tiles see (items say themselves)
   AttentionWork work;
-  float* partial;  // [items][n_head][d_value + 2]
-  uint32_t max_items, max_tiles;  // what this step's lists hold: 0 starts no kernel for them
+  float* partial;  // attention_partial_bytes; a multiple of 16
+  // The most that the lists may hold where this launch is used: they have room for it, and grids are made for it. 0
+  // starts no kernel for a list.
+  uint32_t max_items, max_rows, max_tiles;
 };
+// d_head and d_value up to 512. K, V and block_bytes of the cache are multiples of 16, y and q too.
 void attention(Launch& launch, const Attention& a, const StepRows& step, const KvPlace& kv);
 
 // ---- sampling (sample.cu): the ops of sample/rules.h, to the bit ---------------------------------------------------

@@ -1,11 +1,11 @@
-#include "backends/metal/sample_step.h"
+#include "sample/device_step.h"
 
 #include <algorithm>
 #include <bit>
 
 #include "sample/rules.h"
 
-namespace argent::metal {
+namespace argent::sample {
 namespace {
 
 struct Pair {
@@ -35,12 +35,12 @@ void unite(std::vector<Pair>& pairs) {
 }
 
 SampleRow parameters(const SampleParams& p) {
-  const uint64_t least = sample::least_weight(p.min_p);
+  const uint64_t least = least_weight(p.min_p);
   SampleRow row{};
   row.temperature = p.temperature == 0 ? 0 : std::bit_cast<uint32_t>(p.temperature);
   row.top_k = p.temperature == 0 ? 1 : p.top_k;
   row.top_p_on = p.top_p < 1;
-  row.top_p = row.top_p_on ? uint32_t(sample::fraction_of(p.top_p)) : 0;
+  row.top_p = row.top_p_on ? uint32_t(fraction_of(p.top_p)) : 0;
   row.min_p_low = uint32_t(least);
   row.min_p_high = uint32_t(least >> 32);
   row.repeat_penalty = std::bit_cast<uint32_t>(p.repeat_penalty);
@@ -55,7 +55,7 @@ SampleRow parameters(const SampleParams& p) {
 
 }  // namespace
 
-void pack(const Step& step, Rows rows, uint32_t n_vocab, SampleStep& out) {
+void pack(const Step& step, Rows rows, uint32_t n_vocab, DeviceStep& out) {
   out.rows.clear();
   out.data.assign(2, 0);
   out.adjusts = false;
@@ -71,7 +71,7 @@ void pack(const Step& step, Rows rows, uint32_t n_vocab, SampleStep& out) {
     const bool last = r + 1 == n_rows || step.row_sequence[token_row(r + 1)] != sequence;
     row.slot = last ? step.sequences[sequence].slot : uint32_t(kNowhere);
 
-    const RowRules rules = sample::rules_of(step, uint32_t(r));
+    const RowRules rules = rules_of(step, uint32_t(r));
     if (!rules.mask.empty()) {
       row.mask = uint32_t(out.data.size());
       out.data.insert(out.data.end(), rules.mask.begin(), rules.mask.end());
@@ -81,7 +81,7 @@ void pack(const Step& step, Rows rows, uint32_t n_vocab, SampleStep& out) {
       if (b.token >= 0 && uint32_t(b.token) < n_vocab)
         bias.push_back({uint32_t(b.token), std::bit_cast<uint32_t>(b.bias)});
 
-    const sample::History history = sample::history(step, at);
+    const History history = sample::history(step, at);
     const size_t n = history.tokens.size();
     const size_t n_recent = p.repeat_penalty != 1 ? std::min<size_t>(n, p.repeat_last_n) : 0;
     const size_t n_counted = p.presence_penalty != 0 || p.frequency_penalty != 0 ? history.n_generated : 0;
@@ -103,4 +103,4 @@ void pack(const Step& step, Rows rows, uint32_t n_vocab, SampleStep& out) {
   }
 }
 
-}  // namespace argent::metal
+}  // namespace argent::sample

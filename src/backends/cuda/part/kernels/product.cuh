@@ -1,0 +1,460 @@
+// Products of quantized weights and rows of int8 activations, by int8 tensor cores (mma.m16n8k32, PTX ISA) whatever the
+// number of rows: the dot of a group is an exact integer, so one row, eight neighbours or a draft give the same bits,
+// and up to 16 rows the sums of floats are in one order that depends on the matrix alone: a warp has a sum of the
+// groups 0, 1, 8, 9, 16, ... of its columns, one of 2, 3, 10, ..., and so on, four in all, added up as a tree.
+//
+// With fewer than eight rows the eight columns of the B operand are rows times groups: each product of 32 columns has
+// the activations of its own group in the columns that belong to it and zeros elsewhere, so that one result of 16 x 8
+// gathers as many groups as fit, and scales are decoded and multiplied once a group, by one lane.
+//
+// A CTA has a tile of 16 weight rows at a time and its warps share the columns, each a run of steps. A warp asks for
+// its next step's weights before it computes with those it has, also where the next step is of another tile, and for
+// the first ones before it waits for the kernel that makes the activations. Partial sums go to shared memory, from
+// where one more warp adds them up in the order of the warps while the others are at the next tile.
+#pragma once
+
+#include <type_traits>
+
+#include "backends/cuda/part/kernels/launch.cuh"
+#include "backends/cuda/part/kernels/planes.cuh"
+
+namespace argent::cuda {
+
+struct PartArgs {
+  const uint8_t *p8, *p4, *p2, *p1, *scales;  // planes.cuh; float formats: p8 has all
+  uint32_t n_out, tiles_end;                  // tiles of the parts up to this one
+  float* y;
+  const float *bias, *residual;
+};
+struct ProductArgs {
+  PartArgs parts[3];
+  uint32_t n_parts, n_in, n_chunks,
+      n_rows;  // n_rows: of q and y, of which this launch has rows [first_row, first_row + some)
+  uint32_t first_row, some;
+  const uint8_t* q;
+  bool glu, gelu;  // parts 0 and 1 are gate and up of one y
+};
+
+inline constexpr uint32_t kStepChunks = 4, kStepGroups = 2 * kStepChunks;  // a step: 256 columns
+
+// What a lane has of a step's weights. kOne: of scales by 64 columns only those of chunk lane % 4.
+template <Format F, bool kOne>
+struct StepWeights {
+  static constexpr PlaneShape s = plane_shape<F>();
+  uint4 p8[s.p8 ? 2 * kStepChunks : 1];
+  uint4 p4[s.p4 ? kStepChunks : 1];
+  uint2 p2[s.p2 ? kStepChunks : 1];
+  uint32_t p1[s.p1 ? kStepChunks : 1];
+  SuperScales<s.scales> super[by_256(s.scales) ? 2 : 1];
+  ChunkScales<s.scales> chunk[by_256(s.scales) || kOne ? 1 : kStepChunks];
+
+  __device__ __forceinline__ void load(const PartArgs& part, uint32_t n_chunks, uint32_t tile, uint32_t step,
+                                       uint32_t lane) {
+    const uint32_t first = step * kStepChunks, unit = tile * n_chunks + first;
+    const auto fetch = [](const auto* p) { return __ldcs(p); };  // read once
+    const uint4* at8 = reinterpret_cast<const uint4*>(part.p8) + uint64_t(unit) * 64 + lane;
+    const uint4* at4 = reinterpret_cast<const uint4*>(part.p4) + uint64_t(unit) * 32 + lane;
+    const uint2* at2 = reinterpret_cast<const uint2*>(part.p2) + uint64_t(unit) * 32 + lane;
+    const uint32_t* at1 = reinterpret_cast<const uint32_t*>(part.p1) + uint64_t(unit) * 32 + lane;
+#pragma unroll
+    for (uint32_t c = 0; c < kStepChunks; ++c) {
+      if (!by_256(s.scales) && c && first + c >= n_chunks) break;
+      if constexpr (s.p8) p8[2 * c] = fetch(at8 + 64 * c), p8[2 * c + 1] = fetch(at8 + 64 * c + 32);
+      if constexpr (s.p4) p4[c] = fetch(at4 + 32 * c);
+      if constexpr (s.p2) p2[c] = fetch(at2 + 32 * c);
+      if constexpr (s.p1) p1[c] = fetch(at1 + 32 * c);
+      if constexpr (!by_256(s.scales) && !kOne)
+        chunk[c].load(part.scales + (uint64_t(unit) + c) * scale_bytes(s.scales), lane / 4);
+    }
+    if constexpr (!by_256(s.scales) && kOne)
+      if (first + lane % 4 < n_chunks)
+        chunk[0].load(part.scales + (uint64_t(unit) + lane % 4) * scale_bytes(s.scales), lane / 4);
+    if constexpr (by_256(s.scales)) {
+      const uint8_t* from = part.scales + uint64_t(unit / kStepChunks) * scale_bytes(s.scales);
+      super[0].load(from, lane / 4);
+      super[1].load(from, lane / 4 + 8);
+    }
+  }
+
+  // The A operand of a group: words a0 to a3.
+  __device__ __forceinline__ void operand(uint32_t c, uint32_t group, uint32_t (&a)[4]) const {
+    if constexpr (s.p8) {
+      const uint4 all = p8[2 * c + group];
+      a[0] = all.x, a[1] = all.y, a[2] = all.z, a[3] = all.w;
+    } else {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        uint32_t low = 0, two = 0, one = 0;
+        if constexpr (s.p4) {
+          const uint32_t word = group ? (i % 2 ? p4[c].w : p4[c].z) : (i % 2 ? p4[c].y : p4[c].x);
+          low = i / 2 ? word >> 4 : word;
+        }
+        if constexpr (s.p2) two = (group ? p2[c].y : p2[c].x) >> 2 * i;
+        if constexpr (s.p1) one = p1[c] >> (4 * group + i);
+        a[i] = levels<F>(low, two, one);
+      }
+    }
+  }
+  // Of group k of the step and row lane / 4 + 8 * upper; kOne: k is 2 (lane % 4) or the next.
+  __device__ __forceinline__ ScaleMin scale(uint32_t k, uint32_t side, uint32_t upper) const {
+    if constexpr (by_256(s.scales))
+      return super[upper].at(k, side);
+    else
+      return chunk[kOne ? 0 : k / 2].at(k % 2, upper);
+  }
+};
+
+// Sums start at 1.5 * 2^23 as a float's bits, so that the integer result is a float but for that constant, which is
+// cheaper to take off than a conversion; dots are below 2^22.
+inline constexpr int kFloatBits = 0x4b400000;
+__device__ __forceinline__ float as_sum(int bits) { return __fsub_rn(__int_as_float(bits), 12582912.0f); }
+
+template <bool kUnsigned>
+__device__ __forceinline__ void mma_32(int (&d)[4], const uint32_t (&a)[4], uint2 b, const int* c) {
+  if constexpr (kUnsigned) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+  } else {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+  }
+}
+template <bool kUnsigned>
+__device__ __forceinline__ void mma_16(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b, const int* c) {
+  if constexpr (kUnsigned) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+  }
+}
+
+// Up to so many rows a product's sums are those of one row.
+inline constexpr uint32_t kSameSums = 16;
+
+// Rows of activations that a launch has at most, in eights.
+template <uint32_t kRows>
+inline constexpr uint32_t kEights = (kRows + 7) / 8;
+
+// Activations of a step: records of its groups, those of the next eight rows `eight` bytes further.
+struct StepRows8 {
+  const uint8_t* record;
+  uint64_t eight;
+  uint32_t n_groups, some;  // of the step that are there; rows
+};
+
+// Sums of up to 8 rows, which are kept apart by group modulo 8.
+template <Format F, uint32_t kRows>
+struct FewSums {
+  static constexpr PlaneShape s = plane_shape<F>();
+  static constexpr uint32_t kSides = s.group == 16 ? 2 : 1;
+  static constexpr uint32_t kWide = kRows;                     // rows of a result
+  static constexpr uint32_t kTogether = 8 / kWide;             // groups of a result
+  float acc[kWide == 8 ? 4 : kWide][kWide == 8 ? 4 : 2] = {};  // [sum][row of weights, + 8][row]
+
+  // Element 0 and 1: weight row lane / 4; 2 and 3: + 8. Columns 2 (lane % 4) and the next are row column / kTogether,
+  // group column % kTogether of the result's.
+  __device__ __forceinline__ void add(const StepWeights<F, kRows == 1>& w, const StepRows8& x, uint32_t lane) {
+    const int zero[4] = {kFloatBits, kFloatBits, kFloatBits, kFloatBits};
+    const uint32_t slot = lane / 4 % kTogether, first = 2 * (lane % 4);
+    const uint8_t* records = x.record;
+    const uint32_t last = x.some - 1;  // rows beyond it read it: nobody looks at their sums
+    const uint32_t row = min(lane / 4 / kTogether, last);
+#pragma unroll
+    for (uint32_t t = 0; t < kWide; ++t) {
+      const uint32_t own = t * kTogether + slot;
+      const bool own_there = by_256(s.scales) || own < x.n_groups;
+      const uint2 mine =
+          reinterpret_cast<const uint2*>(records + (own_there ? own * kQ8Record : 0))[row * 4 + lane % 4];
+      int d[kSides][4];
+#pragma unroll
+      for (uint32_t j = 0; j < kTogether; ++j) {
+        uint32_t a[4];
+        w.operand((t * kTogether + j) / 2, (t * kTogether + j) % 2, a);
+        const bool here = kTogether == 1 || slot == j;
+        const uint2 b = make_uint2(here ? mine.x : 0, here ? mine.y : 0);
+        if constexpr (kSides == 1) {
+          mma_32<s.min>(d[0], a, b, j ? d[0] : zero);
+        } else {
+          mma_16<s.min>(d[0], a[0], a[1], b.x, j ? d[0] : zero);
+          mma_16<s.min>(d[1], a[2], a[3], b.y, j ? d[1] : zero);
+        }
+      }
+#pragma unroll
+      for (uint32_t e = 0; e < 2; ++e) {
+        const uint32_t group = t * kTogether + (first + e) % kTogether;
+        const uint32_t r = min((first + e) / kTogether, last);
+        const bool there = by_256(s.scales) || group < x.n_groups;
+        const float* scales = reinterpret_cast<const float*>(records + (there ? group * kQ8Record : 0) + 256);
+        const float scale = scales[r];
+        float sums[kSides] = {};
+        if constexpr (s.min && kSides == 1) sums[0] = scales[8 + r];
+        if constexpr (s.min && kSides == 2) sums[0] = scales[16 + 2 * r], sums[1] = scales[17 + 2 * r];
+#pragma unroll
+        for (uint32_t side = 0; side < kSides; ++side)
+#pragma unroll
+          for (uint32_t upper = 0; upper < 2; ++upper) {
+            ScaleMin of = w.scale(group, side, upper);
+            if (!there) of = {0, 0};
+            float& sum = kWide == 8 ? acc[t / 2][2 * upper + e] : acc[t][upper];
+            sum = __fmaf_rn(as_sum(d[side][2 * upper + e]), __fmul_rn(of.scale, scale), sum);
+            if constexpr (s.min) sum = __fmaf_rn(of.min, sums[side], sum);
+          }
+      }
+    }
+  }
+
+  // to: [column][kPanelRows].
+  __device__ __forceinline__ void store(float* to, uint32_t lane) const {
+#pragma unroll
+    for (uint32_t upper = 0; upper < 2; ++upper) {
+      float* at = to + lane / 4 + 8 * upper;
+      if constexpr (kWide == 1) {
+        float sum = acc[0][upper];
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+        if (lane % 4 == 0) *at = sum;
+      } else {
+        constexpr uint32_t kOf = kWide == 8 ? 2 : 1;
+#pragma unroll
+        for (uint32_t e = 0; e < kOf; ++e)
+          at[(kOf * (lane % 4) + e) * kPanelRows] =
+              __fadd_rn(__fadd_rn(acc[0][kOf * upper + e], acc[1][kOf * upper + e]),
+                        __fadd_rn(acc[2][kOf * upper + e], acc[3][kOf * upper + e]));
+      }
+    }
+  }
+};
+
+// Sums of more rows, one each.
+template <Format F, uint32_t kRows>
+struct ManySums {
+  static constexpr PlaneShape s = plane_shape<F>();
+  static constexpr uint32_t kSides = s.group == 16 ? 2 : 1;
+  float acc[kEights<kRows>][4] = {};
+
+  __device__ __forceinline__ void add(const StepWeights<F, false>& w, const StepRows8& x, uint32_t lane) {
+    const int zero[4] = {kFloatBits, kFloatBits, kFloatBits, kFloatBits};
+    const uint32_t pair = lane % 4;
+#pragma unroll
+    for (uint32_t k = 0; k < kStepGroups; ++k) {
+      if (!by_256(s.scales) && k >= x.n_groups) break;
+      uint32_t a[4];
+      w.operand(k / 2, k % 2, a);
+      ScaleMin of[kSides][2];
+#pragma unroll
+      for (uint32_t side = 0; side < kSides; ++side)
+#pragma unroll
+        for (uint32_t upper = 0; upper < 2; ++upper) of[side][upper] = w.scale(k, side, upper);
+#pragma unroll
+      for (uint32_t n = 0; n < kEights<kRows>; ++n) {
+        if (n && 8 * n >= x.some) break;
+        const uint8_t* from = x.record + n * x.eight + k * kQ8Record;
+        const uint2 b = reinterpret_cast<const uint2*>(from)[lane];
+        const float* scales = reinterpret_cast<const float*>(from + 256);
+        const float2 scale = reinterpret_cast<const float2*>(scales)[pair];
+        float2 sums[kSides];
+        if constexpr (s.min && kSides == 1) sums[0] = reinterpret_cast<const float2*>(scales + 8)[pair];
+        if constexpr (s.min && kSides == 2) {
+          const float4 all = reinterpret_cast<const float4*>(scales + 16)[pair];
+          sums[0] = make_float2(all.x, all.z), sums[1] = make_float2(all.y, all.w);
+        }
+#pragma unroll
+        for (uint32_t side = 0; side < kSides; ++side) {
+          int d[4];
+          if constexpr (kSides == 1)
+            mma_32<s.min>(d, a, b, zero);
+          else
+            mma_16<s.min>(d, a[2 * side], a[2 * side + 1], side ? b.y : b.x, zero);
+#pragma unroll
+          for (uint32_t i = 0; i < 4; ++i) {
+            const ScaleMin& r = of[side][i / 2];
+            acc[n][i] = __fmaf_rn(as_sum(d[i]), __fmul_rn(r.scale, i % 2 ? scale.y : scale.x), acc[n][i]);
+            if constexpr (s.min) acc[n][i] = __fmaf_rn(r.min, i % 2 ? sums[side].y : sums[side].x, acc[n][i]);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(float* to, uint32_t lane) const {
+#pragma unroll
+    for (uint32_t n = 0; n < kEights<kRows>; ++n) {
+      float* at = to + (8 * n + 2 * (lane % 4)) * kPanelRows + lane / 4;
+      at[0] = acc[n][0], at[kPanelRows] = acc[n][1], at[8] = acc[n][2], at[kPanelRows + 8] = acc[n][3];
+    }
+  }
+};
+
+__device__ __forceinline__ float activate(float x, bool gelu) {
+  if (!gelu) return x / (1.0f + expf(-x));
+  const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+  return 0.5f * x * (1.0f + tanhf(inner));
+}
+
+template <uint32_t kId>
+__device__ __forceinline__ void bar_sync(uint32_t id, uint32_t n) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id + kId), "r"(n) : "memory");
+}
+template <uint32_t kId>
+__device__ __forceinline__ void bar_arrive(uint32_t id, uint32_t n) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id + kId), "r"(n) : "memory");
+}
+
+// Threads: 32 a warp, warps_of(...) warps and one to add up. Shared memory: product_shared<kRows>(warps).
+template <uint32_t kRows>
+constexpr uint32_t product_shared(uint32_t n_warps) {
+  return (2 * n_warps + 1) * kPanelRows * 8 * kEights<kRows> * sizeof(float);
+}
+inline constexpr uint32_t kMostWarps = 15;
+
+template <Format F, uint32_t kRows>
+__global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __grid_constant__ ProductArgs args) {
+  constexpr PlaneShape s = plane_shape<F>();
+  using Sums = std::conditional_t<kRows <= 8, FewSums<F, kRows>, ManySums<F, kRows>>;
+  using Weights = StepWeights<F, kRows == 1>;
+  constexpr uint32_t kPart = 8 * kEights<kRows> * kPanelRows;  // floats of a warp's partial sums: [column][row]
+  constexpr uint32_t kFull = 1, kEmpty = 3;                   // barriers of the two buffers
+  extern __shared__ float shared[];                           // [buffer][warp][kPart], then what the gate gave
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32 - 1;
+  const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end;  // with glu: gate and up of a tile are neighbours
+  const uint32_t each = args.glu ? 2 : 1;
+  const auto place = [&](uint32_t item, uint32_t& part, uint32_t& tile) {
+    part = args.glu ? item % 2
+                    : (args.n_parts > 1 && item >= args.parts[0].tiles_end) +
+                          (args.n_parts > 2 && item >= args.parts[1].tiles_end);
+    tile = args.glu ? item / 2 : item - (part ? args.parts[part - 1].tiles_end : 0);
+  };
+  const auto next_item = [&](uint32_t item) {
+    return args.glu && item % 2 == 0 ? item + 1 : item + 1 + (gridDim.x - 1) * each;
+  };
+  uint32_t item = blockIdx.x * each;
+
+  if (warp == n_warps) {  // adds up
+    wait_for_previous();
+    float* gate = shared + 2 * n_warps * kPart;
+    for (uint32_t k = 0; item < n_items; ++k) {
+      const uint32_t next = next_item(item);
+      uint32_t index, tile;
+      place(item, index, tile);
+      const PartArgs& part = args.parts[index];
+      bar_sync<kFull>(k % 2, blockDim.x);
+      const float* from = shared + k % 2 * n_warps * kPart;
+      for (uint32_t i = lane; i < min(args.some, 8 * kEights<kRows>) * kPanelRows; i += 32) {
+        float sum = from[i];
+        for (uint32_t other = 1; other < n_warps; ++other) sum = __fadd_rn(sum, from[other * kPart + i]);
+        if constexpr (s.shift > 0) sum = __fmul_rn(sum, 1.0f / float(1 << s.shift));
+        const uint32_t row = tile * kPanelRows + i % kPanelRows, column = args.first_row + i / kPanelRows;
+        if (row >= part.n_out) continue;
+        const uint64_t to = uint64_t(column) * part.n_out + row;
+        if (args.glu && index == 0) {
+          gate[i] = activate(sum, args.gelu);
+        } else if (args.glu) {
+          part.y[to] = gate[i] * sum;
+        } else {
+          if (part.bias) sum = __fadd_rn(sum, part.bias[row]);
+          if (part.residual) sum = __fadd_rn(sum, part.residual[to]);
+          part.y[to] = sum;
+        }
+      }
+      // Where the buffer is used once more, somebody waits for it.
+      if (next < n_items && next_item(next) < n_items) bar_arrive<kEmpty>(k % 2, blockDim.x);
+      item = next;
+    }
+    return;
+  }
+
+  const uint32_t n_steps = (args.n_chunks + kStepChunks - 1) / kStepChunks;
+  const uint32_t begin = n_steps * warp / n_warps, end = n_steps * (warp + 1) / n_warps;
+  const uint32_t n_groups = args.n_in / 32;
+  const uint64_t eight = uint64_t(n_groups) * kQ8Record;
+  const uint8_t* records = args.q + args.first_row / 8 * eight;
+  uint32_t step = begin, n_done = 0;
+  Sums sums;
+  const auto load = [&](Weights& w, uint32_t of, uint32_t at) {
+    uint32_t index, tile;
+    place(of, index, tile);
+    w.load(args.parts[index], args.n_chunks, tile, at, lane);
+  };
+  // Computes with `now` and has `then` loaded; false: that was the last step.
+  const auto go = [&](const Weights& now, Weights& then) {
+    const bool last = step + 1 == end;
+    const uint32_t next = last ? next_item(item) : item, next_step = last ? begin : step + 1;
+    if (next < n_items) load(then, next, next_step);
+    const uint32_t first = step * kStepGroups;
+    sums.add(now, {records + first * kQ8Record, eight, n_groups - first, args.some}, lane);
+    if (last) {
+      const uint32_t buffer = n_done % 2;
+      if (n_done >= 2) bar_sync<kEmpty>(buffer, blockDim.x);
+      sums.store(shared + (buffer * n_warps + warp) * kPart, lane);
+      bar_arrive<kFull>(buffer, blockDim.x);
+      sums = {};
+      ++n_done;
+    }
+    item = next, step = next_step;
+    return item < n_items;
+  };
+  Weights one, other;
+  if (item < n_items) load(one, item, step);
+  wait_for_previous();
+  let_next_start();
+  if (item >= n_items) return;
+  while (go(one, other) && go(other, one)) {
+  }
+}
+
+// Warps that share a tile's columns: a function of the columns alone, since it decides the order of sums. Long rows are
+// those of matrices with few tiles (down projections), which want more warps a tile; then the number that leaves the
+// fewest without a step.
+inline uint32_t warps_of(uint32_t n_steps) {
+  const uint32_t least = n_steps < 32 ? 6 : 11, most = n_steps < 32 ? 8 : kMostWarps;
+  if (n_steps <= most) return n_steps;
+  uint32_t best = least, best_rounds = ~0u;
+  for (uint32_t warps = least; warps <= most; ++warps) {
+    const uint32_t rounded = (n_steps + warps - 1) / warps * warps;
+    if (rounded < best_rounds) best = warps, best_rounds = rounded;
+  }
+  return best;
+}
+
+template <Format F, uint32_t kRows>
+void start_product(Launch& launch, const ProductArgs& args) {
+  const uint32_t n_steps = (args.n_chunks + kStepChunks - 1) / kStepChunks;
+  const uint32_t n_warps = warps_of(n_steps), shared = product_shared<kRows>(n_warps);
+  if (shared > 48 * 1024)
+    launch.note(cudaFuncSetAttribute(reinterpret_cast<const void*>(product_kernel<F, kRows>),
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)),
+                "product");
+  int device = 0, n_multiprocessors = 1, each = 1;
+  launch.note(cudaGetDevice(&device), "product");
+  launch.note(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device), "product");
+  launch.note(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                  &each, reinterpret_cast<const void*>(product_kernel<F, kRows>), int(n_warps * 32 + 32), shared),
+              "product");
+  const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end / (args.glu ? 2 : 1);
+  const uint32_t grid = min(n_items, uint32_t(n_multiprocessors * max(each, 1)));
+  start(launch, "product", product_kernel<F, kRows>, dim3(grid), dim3(n_warps * 32 + 32), shared, args);
+}
+
+// Launches of at most 64 rows, or, where the sums are to be those of one row, of eight; instantiated in product_*.cu.
+template <Format F>
+void product_of(Launch& launch, ProductArgs args) {
+  for (args.first_row = 0; args.first_row < args.n_rows; args.first_row += args.some) {
+    args.some = min(args.n_rows <= kSameSums ? 8u : 64u, args.n_rows - args.first_row);
+    if (args.some == 1)
+      start_product<F, 1>(launch, args);
+    else if (args.some <= 4)
+      start_product<F, 4>(launch, args);
+    else if (args.some <= 8)
+      start_product<F, 8>(launch, args);
+    else
+      start_product<F, 64>(launch, args);
+  }
+}
+
+}  // namespace argent::cuda

@@ -1,0 +1,190 @@
+// RMS norms over groups of a row, with what stands before and after them in a model: one kernel, whose optional
+// operands are null where they are absent.
+//
+//   s = a (+ b)          b: add_norm
+//   y = norm(s)
+//   s = y + r, y = norm2(s)   r: norm_add (without the second norm) and norm_add_norm
+//
+// A group is held in registers, kPer elements a lane, element 32 k + lane of a warp's share: loads are coalesced, rows
+// may have any width and alignment, and 32 lanes hold a group of Q8. Rows, and groups of more than 512, have a CTA each
+// and one barrier a norm; heads have a warp each and none. The number of threads depends on the width alone, so a row's
+// result never depends on the others.
+#include "backends/cuda/part/kernels/kernels.h"
+#include "backends/cuda/part/kernels/launch.cuh"
+#include "backends/cuda/part/kernels/quantize.cuh"
+#include "backends/cuda/part/kernels/warp.cuh"
+
+namespace argent::cuda {
+namespace {
+
+constexpr uint32_t kMostThreads = 1024, kMostWarps = kMostThreads / kLanes;
+constexpr uint32_t kHeadWarps = 4;   // groups of a CTA where a warp has one
+constexpr uint32_t kMostHead = 512;  // elements of a group that one warp holds
+
+struct Operands {
+  const float *a, *b, *r;  // b and r may be null
+  const float *w, *w2;     // null: no weight
+  float *s, *y;            // s: a + b, or what the second norm reads; either may be null
+  Q8 q;                    // of y
+  uint64_t n_groups;       // of all rows
+  uint32_t group, groups_of_row;
+  uint32_t n_w, n_w2;  // weights repeat along the row
+  float eps, eps2;
+  bool again;  // there is a second norm
+};
+
+// The sum over a group in all of its threads. A CTA may call it once with each array.
+template <bool kOwnWarp>
+__device__ float group_sum(float x, float* partial) {
+  x = warp_sum(x);
+  if constexpr (kOwnWarp) return x;
+  const uint32_t lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+  if (lane == 0) partial[warp] = x;
+  __syncthreads();
+  return warp_sum(lane < blockDim.x / kLanes ? partial[lane] : 0.0f);
+}
+
+// Of a lane's elements: fours by a tree, then one after the other.
+template <uint32_t kPer>
+__device__ float sum_of_squares(const float (&x)[kPer]) {
+  float sum = 0;
+#pragma unroll
+  for (uint32_t k = 0; k < kPer; k += 4)
+    sum += (x[k] * x[k] + x[k + 1] * x[k + 1]) + (x[k + 2] * x[k + 2] + x[k + 3] * x[k + 3]);
+  return sum;
+}
+
+template <uint32_t kPer, bool kOwnWarp>
+__global__ void __launch_bounds__(kOwnWarp ? kHeadWarps* kLanes : kMostThreads) norm_kernel(const Operands o) {
+  __shared__ float partial[2][kMostWarps];
+  const uint32_t lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+  const uint64_t at = kOwnWarp ? uint64_t(blockIdx.x) * kHeadWarps + warp : blockIdx.x;
+  const uint32_t begin = kOwnWarp ? 0 : warp * kPer * kLanes;  // of the warp's elements in the group
+  const uint32_t first = begin + lane;
+  const uint32_t of_row = uint32_t(at % o.groups_of_row) * o.group;  // the group's first element in its row
+  const uint64_t base = at * o.group;
+  // Weights and addends: all of a lane's at once, on their way before they are wanted, or, where registers do not
+  // suffice for that, four at a time.
+  constexpr bool kEarly = kPer <= 8;
+  constexpr uint32_t kHeld = kEarly ? kPer : 4;
+  float x[kPer], w[kHeld], w2[kHeld], r[kHeld];
+  const auto weights = [&](float(&to)[kHeld], const float* from, uint32_t n_w, uint32_t k0) {
+#pragma unroll
+    for (uint32_t k = 0; k < kHeld; ++k) {
+      const uint32_t i = first + (k0 + k) * kLanes, column = of_row + i;
+      to[k] = from != nullptr && i < o.group ? from[column < n_w ? column : column % n_w] : 1.0f;
+    }
+  };
+  const auto addends = [&](const float* from, uint32_t k0) {
+#pragma unroll
+    for (uint32_t k = 0; k < kHeld; ++k) {
+      const uint32_t i = first + (k0 + k) * kLanes;
+      r[k] = i < o.group ? from[base + i] : 0.0f;
+    }
+  };
+  const auto add = [&](const float* from, bool read) {
+#pragma unroll
+    for (uint32_t k0 = 0; k0 < kPer; k0 += kHeld) {
+      if (read) addends(from, k0);
+#pragma unroll
+      for (uint32_t k = 0; k < kHeld; ++k) x[k0 + k] = __fadd_rn(x[k0 + k], r[k]);
+    }
+  };
+  const auto normalize = [&](float(&weight)[kHeld], const float* from, uint32_t n_w, float eps, float* shared) {
+    const float inverse = inverse_root(group_sum<kOwnWarp>(sum_of_squares(x), shared), o.group, eps);
+#pragma unroll
+    for (uint32_t k0 = 0; k0 < kPer; k0 += kHeld) {
+      if (!kEarly) weights(weight, from, n_w, k0);
+#pragma unroll
+      for (uint32_t k = 0; k < kHeld; ++k) x[k0 + k] = __fmul_rn(__fmul_rn(x[k0 + k], inverse), weight[k]);
+    }
+  };
+  const auto store = [&](float* to) {
+#pragma unroll
+    for (uint32_t k = 0; k < kPer; ++k) {
+      const uint32_t i = first + k * kLanes;
+      if (to != nullptr && i < o.group) to[base + i] = x[k];
+    }
+  };
+
+  if (kEarly) weights(w, o.w, o.n_w, 0);
+  if (kEarly && o.again) weights(w2, o.w2, o.n_w2, 0);
+  let_next_start();
+  wait_for_previous();
+  if (kOwnWarp && at >= o.n_groups) return;
+#pragma unroll
+  for (uint32_t k = 0; k < kPer; ++k) {
+    const uint32_t i = first + k * kLanes;
+    x[k] = i < o.group ? o.a[base + i] : 0.0f;
+  }
+  if (o.b != nullptr) {
+    add(o.b, true);
+    store(o.s);
+  }
+  if (kEarly && o.r != nullptr) addends(o.r, 0);
+  normalize(w, o.w, o.n_w, o.eps, partial[0]);
+  if (o.r != nullptr) add(o.r, !kEarly);
+  if (o.again) {
+    store(o.s);
+    normalize(w2, o.w2, o.n_w2, o.eps2, partial[1]);
+  }
+  store(o.y);
+  if (o.q.q != nullptr)  // the group is the row, a multiple of 32: whole warps
+#pragma unroll
+    for (uint32_t k = 0; k < kPer; ++k)
+      if (begin + k * kLanes < o.group) store_quantized(o.q, uint32_t(at), begin / kLanes + k, x[k]);
+}
+
+void launch_norm(Launch& launch, const char* name, const Norm& n, Operands o) {
+  o.group = n.group, o.groups_of_row = n.width / n.group, o.n_groups = uint64_t(n.n_rows) * o.groups_of_row;
+  o.w = n.w, o.n_w = n.w == nullptr ? 1 : n.n_w, o.eps = n.eps;
+  if (o.n_groups == 0) return;
+  if (n.group != n.width && n.group <= kMostHead) {
+    const uint32_t grid = uint32_t((o.n_groups + kHeadWarps - 1) / kHeadWarps);
+    start(launch, name, n.group <= 128 ? norm_kernel<4, true> : norm_kernel<16, true>, grid, kHeadWarps * kLanes, 0, o);
+    return;
+  }
+  // One element a thread would be a barrier of more warps; four are the loads that a thread has under way anyway.
+  const uint32_t per = n.group <= 4 * kMostThreads    ? 4
+                       : n.group <= 8 * kMostThreads  ? 8
+                       : n.group <= 16 * kMostThreads ? 16
+                                                      : 32;
+  const uint32_t warps = (n.group + per * kLanes - 1) / (per * kLanes);
+  if (warps > kMostWarps) return launch.note(cudaErrorInvalidValue, name);
+  start(launch, name,
+        per == 4    ? norm_kernel<4, false>
+        : per == 8  ? norm_kernel<8, false>
+        : per == 16 ? norm_kernel<16, false>
+                    : norm_kernel<32, false>,
+        uint32_t(o.n_groups), warps * kLanes, 0, o);
+}
+
+}  // namespace
+
+void norm(Launch& launch, const Norm& n, const float* x, float* y, const Q8& to) {
+  Operands o = {};
+  o.a = x, o.y = y, o.q = to;
+  launch_norm(launch, "norm", n, o);
+}
+
+void add_norm(Launch& launch, const Norm& n, const float* a, const float* b, float* s, float* y, const Q8& to) {
+  Operands o = {};
+  o.a = a, o.b = b, o.s = s, o.y = y, o.q = to;
+  launch_norm(launch, "add_norm", n, o);
+}
+
+void norm_add(Launch& launch, const Norm& n, const float* x, const float* r, float* y) {
+  Operands o = {};
+  o.a = x, o.r = r, o.y = y;
+  launch_norm(launch, "norm_add", n, o);
+}
+
+void norm_add_norm(Launch& launch, const Norm& n, const Norm& n2, const float* x, const float* r, float* s, float* y,
+                   const Q8& to) {
+  Operands o = {};
+  o.a = x, o.r = r, o.s = s, o.y = y, o.q = to;
+  o.again = true, o.w2 = n2.w, o.n_w2 = n2.w == nullptr ? 1 : n2.n_w, o.eps2 = n2.eps;
+  launch_norm(launch, "norm_add_norm", n, o);
+}
+
+}  // namespace argent::cuda
