@@ -1,5 +1,5 @@
 # Toolchain file: Debian's cross compiler for aarch64 (package g++-aarch64-linux-gnu), its programs run by qemu-user.
-# tools/arm/test.sh uses it.
+# tools/arm/test.sh and program.sh use it.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

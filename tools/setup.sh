@@ -34,15 +34,17 @@ need_venv() {
 xgrammar_version=0.2.9
 xgrammar_sha256=87b466bca2475e29bb0323abc62c6c33cbcbcff47e5fb800a3e2099ac9620b90
 
-# need_xgrammar: the library of src/grammar, built once per user from PyPI's source package into a cache folder that
-# cmake/FindXGrammar.cmake knows. Made beside its place and renamed, so a folder that is there is whole.
+# need_xgrammar [SUFFIX CMAKE_OPTIONS...]: the library of src/grammar, built once per user from PyPI's source package into
+# a cache folder that cmake/FindXGrammar.cmake knows; SUFFIX: into one beside it, for another processor. Made beside its
+# place and renamed, so a folder that is there is whole.
 # -fno-lto undoes the package's -flto=auto: such an archive links with the same g++ only, and takes half a minute.
 need_xgrammar() {
-  local cache=${XDG_CACHE_HOME:-$HOME/.cache}/argent
-  local root_dir=${ARGENT_XGRAMMAR_ROOT:-$cache/xgrammar-$xgrammar_version}
+  local suffix=${1:-} cache=${XDG_CACHE_HOME:-$HOME/.cache}/argent
+  local root_dir=${ARGENT_XGRAMMAR_ROOT:-$cache/xgrammar-$xgrammar_version$suffix}
+  [ $# -eq 0 ] || shift
   [ ! -e "$root_dir/lib/libxgrammar.a" ] || return 0
   [ -z "${ARGENT_XGRAMMAR_ROOT:-}" ] || { say "ARGENT_XGRAMMAR_ROOT=$root_dir has no lib/libxgrammar.a"; return 1; }
-  say "building xgrammar $xgrammar_version (two minutes, once)"
+  say "building xgrammar $xgrammar_version$suffix (two minutes, once)"
   mkdir -p "$cache"
   (
     set -e
@@ -57,7 +59,7 @@ need_xgrammar() {
     # The package's own file of options turns the Python bindings on and overrides the command line.
     printf 'set(CMAKE_BUILD_TYPE Release)\nset(XGRAMMAR_BUILD_PYTHON_BINDINGS OFF)\nset(XGRAMMAR_BUILD_CXX_TESTS OFF)\n' \
       >"$work/build/config.cmake"
-    cmake -S "$work/xgrammar-$xgrammar_version" -B "$work/build" -G Ninja -DCMAKE_CXX_FLAGS=-fno-lto \
+    cmake -S "$work/xgrammar-$xgrammar_version" -B "$work/build" -G Ninja -DCMAKE_CXX_FLAGS=-fno-lto "$@" \
       -DCMAKE_INSTALL_PREFIX="$work/install" >"$work/log" 2>&1 &&
       ninja -C "$work/build" install >>"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; exit 1; }
     # Somebody else may have been first: a folder that is not empty is not replaced, and theirs is as good. (A Mac has no mv -T.)

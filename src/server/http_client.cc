@@ -36,8 +36,8 @@ Result<Url> parse_url(std::string_view text) {
   url.tls = rest.starts_with("https://");
   if (!url.tls && !rest.starts_with("http://")) return wrong();
   rest.remove_prefix(url.tls ? 8 : 7);
-  for (const char c : rest)
-    if (c <= 0x20 || c == 0x7f || c == '?' || c == '#' || c == '@') return wrong();
+  for (const uint8_t c : rest)
+    if (c <= 0x20 || c >= 0x7f || c == '?' || c == '#' || c == '@') return wrong();
   const size_t slash = std::min(rest.find('/'), rest.size());
   std::string_view authority = rest.substr(0, slash);
   url.path = rest.substr(slash);

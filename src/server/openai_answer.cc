@@ -198,11 +198,12 @@ std::string TextChunks::event(size_t index, std::string_view text) const {
 }
 
 void TextChunks::append_json(std::string& out, std::string_view text) {
+  const auto as_is = [](uint8_t c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; };
   const size_t begin = out.size();
   out += '"';
   for (size_t i = 0; i < text.size();) {
     size_t plain = i;
-    while (plain < text.size() && text[plain] >= 0x20 && text[plain] != '"' && text[plain] != '\\') ++plain;
+    while (plain < text.size() && as_is(uint8_t(text[plain]))) ++plain;
     out.append(text, i, plain - i);
     if ((i = plain) == text.size()) break;
     const char c = text[i++];

@@ -175,9 +175,10 @@ TEST(Url, parts) {
   EXPECT_EQ(url("http://localhost/"), "false localhost 80  localhost");
   EXPECT_EQ(url("https://a.b/c/v1/"), "true a.b 443 /c/v1 a.b");
   EXPECT_EQ(url("http://[::1]:81/v1"), "false ::1 81 /v1 [::1]:81");
-  for (const std::string_view text : {"", "localhost:8080", "ftp://x", "http://", "http://:80", "http://x:",
-                                      "http://x:0", "http://x:65536", "http://x:80a", "http://[::1", "http://[::1]80",
-                                      "http://a b", "http://u:p@h", "http://x/?q", "http://x\r\nA: b"})
+  for (const std::string_view text :
+       {"", "localhost:8080", "ftp://x", "http://", "http://:80", "http://x:", "http://x:0", "http://x:65536",
+        "http://x:80a", "http://[::1", "http://[::1]80", "http://a b", "http://u:p@h", "http://x/?q",
+        "http://x\r\nA: b", "http://caf\xc3\xa9"})
     EXPECT_EQ(url(text), "wrong") << text;
 }
 

@@ -177,7 +177,8 @@ TEST_F(Http, ASlowReaderPausesAndResumes) {
   const auto answer = c.answer();
   reader.join();
   EXPECT_EQ(answer.body.size(), written);
-  EXPECT_EQ(changes, 2);
+  EXPECT_GE(changes, 2);  // more where sockets take what fills the bound before this thread has seen it
+  EXPECT_EQ(changes % 2, 0);
 }
 
 TEST_F(Http, AReaderThatTakesNothingIsCutOff) {

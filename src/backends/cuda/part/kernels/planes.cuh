@@ -13,8 +13,8 @@
 //   p1      128: [lane] a word: bit 4 group + i of byte k is byte k's of word ai
 //   scales  one of the layouts of Scales, by 64 columns or by 256
 //
-// Formats without mins store quants with the highest bit flipped and in a byte's high bits, so that it is a signed byte:
-// kShift is how far up, and the sum is divided by 2^kShift at the end, which is exact.
+// Formats without mins store quants with the highest bit flipped and in a byte's high bits, so that it is a signed
+// byte: kShift is how far up, and the sum is divided by 2^kShift at the end, which is exact.
 #pragma once
 
 #include "backends/cuda/part/kernels/kernels.h"
@@ -42,7 +42,8 @@ inline constexpr uint32_t kPanelRows = 16, kChunk = 64;  // columns
 // half:   by 64 columns, [row % 8] 4 halves: row, group 0; row, group 1; row + 8, group 0; row + 8, group 1
 // two:    the same, scales, then [row % 8] 4 mins in the next 8 bytes
 // e8:     the same with bytes
-// k4:     by 256 columns, [row] 16 bytes: d, dmin, scales[12] of Q4_K
+// k4:     by 256 columns, [row] 16 bytes: d, dmin, then three words whose bytes q (0 to 3) are the low, middle and high
+//         byte of scale 2q | scale 2q + 1 << 6 | min 2q << 12 | min 2q + 1 << 18: a lane wants those of two groups
 // k6:     by 256 columns, [row] 16 bytes of scales; then [row] d
 // k2:     by 256 columns, [row] 16 bytes of scales and mins; then [row] d, dmin
 // k3:     by 256 columns, [row] 12 bytes of scales; then [row] d
@@ -60,36 +61,55 @@ struct PlaneShape {
 template <Format F>
 __host__ __device__ constexpr PlaneShape plane_shape() {
   switch (F) {
-    case Format::q4_0: return {false, true, false, false, Scales::half, 32, false, false, 4};
-    case Format::q4_1: return {false, true, false, false, Scales::two, 32, true, false, 0};
-    case Format::q5_0: return {false, true, false, true, Scales::half, 32, false, false, 3};
-    case Format::q5_1: return {false, true, false, true, Scales::two, 32, true, false, 0};
-    case Format::q8_0: return {true, false, false, false, Scales::half, 32, false, false, 0};
-    case Format::q2_k: return {false, false, true, false, Scales::k2, 16, true, false, 0};
-    case Format::q3_k: return {false, false, true, true, Scales::k3, 16, false, false, 5};
-    case Format::q4_k: return {false, true, false, false, Scales::k4, 32, true, false, 0};
-    case Format::q5_k: return {false, true, false, true, Scales::k4, 32, true, false, 0};
-    case Format::q6_k: return {false, true, true, false, Scales::k6, 16, false, false, 2};
-    case Format::iq4_nl: return {false, true, false, false, Scales::half, 32, false, true, 0};
-    case Format::iq4_xs: return {false, true, false, false, Scales::xs, 32, false, true, 0};
-    default: return {false, true, false, false, Scales::e8, 32, false, true, 0};
+    case Format::q4_0:
+      return {false, true, false, false, Scales::half, 32, false, false, 4};
+    case Format::q4_1:
+      return {false, true, false, false, Scales::two, 32, true, false, 0};
+    case Format::q5_0:
+      return {false, true, false, true, Scales::half, 32, false, false, 3};
+    case Format::q5_1:
+      return {false, true, false, true, Scales::two, 32, true, false, 0};
+    case Format::q8_0:
+      return {true, false, false, false, Scales::half, 32, false, false, 0};
+    case Format::q2_k:
+      return {false, false, true, false, Scales::k2, 16, true, false, 0};
+    case Format::q3_k:
+      return {false, false, true, true, Scales::k3, 16, false, false, 5};
+    case Format::q4_k:
+      return {false, true, false, false, Scales::k4, 32, true, false, 0};
+    case Format::q5_k:
+      return {false, true, false, true, Scales::k4, 32, true, false, 0};
+    case Format::q6_k:
+      return {false, true, true, false, Scales::k6, 16, false, false, 2};
+    case Format::iq4_nl:
+      return {false, true, false, false, Scales::half, 32, false, true, 0};
+    case Format::iq4_xs:
+      return {false, true, false, false, Scales::xs, 32, false, true, 0};
+    default:
+      return {false, true, false, false, Scales::e8, 32, false, true, 0};
   }
 }
 
-__host__ __device__ constexpr bool by_256(Scales s) {
-  return s != Scales::half && s != Scales::two && s != Scales::e8;
-}
+__host__ __device__ constexpr bool by_256(Scales s) { return s != Scales::half && s != Scales::two && s != Scales::e8; }
 // Bytes of the scales of a tile and 64 or 256 columns.
 __host__ __device__ constexpr uint32_t scale_bytes(Scales s) {
   switch (s) {
-    case Scales::half: return 64;
-    case Scales::two: return 128;
-    case Scales::e8: return 32;
-    case Scales::k4: return 256;
-    case Scales::k6: return 288;
-    case Scales::k2: return 320;
-    case Scales::k3: return 224;
-    default: return 128;
+    case Scales::half:
+      return 64;
+    case Scales::two:
+      return 128;
+    case Scales::e8:
+      return 32;
+    case Scales::k4:
+      return 256;
+    case Scales::k6:
+      return 288;
+    case Scales::k2:
+      return 320;
+    case Scales::k3:
+      return 224;
+    default:
+      return 128;
   }
 }
 
@@ -119,12 +139,13 @@ template <class Function>
 void with_format(Format format, const Function& function) {
   switch (format) {
 #define ARGENT_CASE(name) \
-  case Format::name: return function.template operator()<Format::name>();
-    ARGENT_CASE(q4_0) ARGENT_CASE(q4_1) ARGENT_CASE(q5_0) ARGENT_CASE(q5_1) ARGENT_CASE(q8_0) ARGENT_CASE(q2_k)
-    ARGENT_CASE(q3_k) ARGENT_CASE(q4_k) ARGENT_CASE(q5_k) ARGENT_CASE(q6_k) ARGENT_CASE(iq4_nl) ARGENT_CASE(iq4_xs)
-    ARGENT_CASE(mxfp4)
+  case Format::name:      \
+    return function.template operator()<Format::name>();
+    ARGENT_CASE(q4_0)
+    ARGENT_CASE(q4_1) ARGENT_CASE(q5_0) ARGENT_CASE(q5_1) ARGENT_CASE(q8_0) ARGENT_CASE(q2_k) ARGENT_CASE(q3_k)
+        ARGENT_CASE(q4_k) ARGENT_CASE(q5_k) ARGENT_CASE(q6_k) ARGENT_CASE(iq4_nl) ARGENT_CASE(iq4_xs) ARGENT_CASE(mxfp4)
 #undef ARGENT_CASE
-    default: return;
+            default : return;
   }
 }
 
@@ -132,6 +153,12 @@ void with_format(Format format, const Function& function) {
 struct ScaleMin {
   float scale, min;
 };
+
+// x * y for x below 2^23, rounded once (exact where x is a K format's scale and y a half): x becomes the low bits of
+// 2^23, which costs less than a conversion.
+__device__ __forceinline__ float small_times(uint32_t x, float y) {
+  return __fmaf_rn(__uint_as_float(x | 0x4b000000), y, __fmul_rn(y, -8388608.0f));
+}
 
 // What a lane has of scales of a row by 256 columns, and how a group's come out of it. k: group of 32 of the 256;
 // side: half of the group, where scales are by 16.
@@ -158,9 +185,10 @@ struct SuperScales {
   }
   __device__ ScaleMin at(uint32_t k, uint32_t side) const {
     if constexpr (S == Scales::k4) {
-      const float scale = qk_half(head.x & 0xffff), min = qk_half(head.x >> 16);
-      return {__fmul_rn(scale, float(q4_k_scale(head.y, head.w, k))),
-              -__fmul_rn(min, float(q4_k_min(head.z, head.w, k)))};
+      const uint32_t q = k / 2, low = __byte_perm(head.y, head.z, q | (q + 4) << 4);
+      const uint32_t fields = __byte_perm(low, head.w, 0x10 | (q + 4) << 8) >> 6 * (k % 2);
+      return {small_times(fields & 63, qk_half(head.x & 0xffff)),
+              -small_times(fields >> 12 & 63, qk_half(head.x >> 16))};
     } else if constexpr (S == Scales::k6) {
       const uint32_t word = k / 2 == 0 ? head.x : k / 2 == 1 ? head.y : k / 2 == 2 ? head.z : head.w;
       return {__fmul_rn(qk_half(d), float(qk_signed(qk_byte(word, k % 2 * 2 + side)))), 0};

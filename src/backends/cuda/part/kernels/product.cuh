@@ -3,9 +3,9 @@
 // and up to 16 rows the sums of floats are in one order that depends on the matrix alone: a warp has a sum of the
 // groups 0, 1, 8, 9, 16, ... of its columns, one of 2, 3, 10, ..., and so on, four in all, added up as a tree.
 //
-// With fewer than eight rows the eight columns of the B operand are rows times groups: each product of 32 columns has
-// the activations of its own group in the columns that belong to it and zeros elsewhere, so that one result of 16 x 8
-// gathers as many groups as fit, and scales are decoded and multiplied once a group, by one lane.
+// With fewer than eight rows the eight columns of the B operand are rows times groups: of each product of 32 columns
+// only the columns of its own group are looked at, the lanes keep those of different groups, and scales are decoded and
+// multiplied once a group, by one lane.
 //
 // A CTA has a tile of 16 weight rows at a time and its warps share the columns, each a run of steps. A warp asks for
 // its next step's weights before it computes with those it has, also where the next step is of another tile, and for
@@ -37,6 +37,33 @@ struct ProductArgs {
 
 inline constexpr uint32_t kStepChunks = 4, kStepGroups = 2 * kStepChunks;  // a step: 256 columns
 
+// Where a lane finds a step's weights.
+template <Format F>
+struct StepPlace {
+  static constexpr PlaneShape s = plane_shape<F>();
+  const uint4 *p8, *p4;
+  const uint2* p2;
+  const uint32_t* p1;
+  const uint8_t* scales;
+
+  __device__ __forceinline__ void set(const PartArgs& part, uint32_t n_chunks, uint32_t tile, uint32_t step,
+                                      uint32_t lane) {
+    const uint32_t unit = tile * n_chunks + step * kStepChunks;
+    if constexpr (s.p8) p8 = reinterpret_cast<const uint4*>(part.p8) + uint64_t(unit) * 64 + lane;
+    if constexpr (s.p4) p4 = reinterpret_cast<const uint4*>(part.p4) + uint64_t(unit) * 32 + lane;
+    if constexpr (s.p2) p2 = reinterpret_cast<const uint2*>(part.p2) + uint64_t(unit) * 32 + lane;
+    if constexpr (s.p1) p1 = reinterpret_cast<const uint32_t*>(part.p1) + uint64_t(unit) * 32 + lane;
+    scales = part.scales + uint64_t(by_256(s.scales) ? unit / kStepChunks : unit) * scale_bytes(s.scales);
+  }
+  __device__ __forceinline__ void next_step() {
+    if constexpr (s.p8) p8 += 64 * kStepChunks;
+    if constexpr (s.p4) p4 += 32 * kStepChunks;
+    if constexpr (s.p2) p2 += 32 * kStepChunks;
+    if constexpr (s.p1) p1 += 32 * kStepChunks;
+    scales += (by_256(s.scales) ? 1 : kStepChunks) * scale_bytes(s.scales);
+  }
+};
+
 // What a lane has of a step's weights. kOne: of scales by 64 columns only those of chunk lane % 4.
 template <Format F, bool kOne>
 struct StepWeights {
@@ -48,32 +75,21 @@ struct StepWeights {
   SuperScales<s.scales> super[by_256(s.scales) ? 2 : 1];
   ChunkScales<s.scales> chunk[by_256(s.scales) || kOne ? 1 : kStepChunks];
 
-  __device__ __forceinline__ void load(const PartArgs& part, uint32_t n_chunks, uint32_t tile, uint32_t step,
-                                       uint32_t lane) {
-    const uint32_t first = step * kStepChunks, unit = tile * n_chunks + first;
+  // n: chunks from there to the end of the row.
+  __device__ __forceinline__ void load(const StepPlace<F>& at, uint32_t n, uint32_t lane) {
     const auto fetch = [](const auto* p) { return __ldcs(p); };  // read once
-    const uint4* at8 = reinterpret_cast<const uint4*>(part.p8) + uint64_t(unit) * 64 + lane;
-    const uint4* at4 = reinterpret_cast<const uint4*>(part.p4) + uint64_t(unit) * 32 + lane;
-    const uint2* at2 = reinterpret_cast<const uint2*>(part.p2) + uint64_t(unit) * 32 + lane;
-    const uint32_t* at1 = reinterpret_cast<const uint32_t*>(part.p1) + uint64_t(unit) * 32 + lane;
 #pragma unroll
     for (uint32_t c = 0; c < kStepChunks; ++c) {
-      if (!by_256(s.scales) && c && first + c >= n_chunks) break;
-      if constexpr (s.p8) p8[2 * c] = fetch(at8 + 64 * c), p8[2 * c + 1] = fetch(at8 + 64 * c + 32);
-      if constexpr (s.p4) p4[c] = fetch(at4 + 32 * c);
-      if constexpr (s.p2) p2[c] = fetch(at2 + 32 * c);
-      if constexpr (s.p1) p1[c] = fetch(at1 + 32 * c);
-      if constexpr (!by_256(s.scales) && !kOne)
-        chunk[c].load(part.scales + (uint64_t(unit) + c) * scale_bytes(s.scales), lane / 4);
+      if (!by_256(s.scales) && c && c >= n) break;
+      if constexpr (s.p8) p8[2 * c] = fetch(at.p8 + 64 * c), p8[2 * c + 1] = fetch(at.p8 + 64 * c + 32);
+      if constexpr (s.p4) p4[c] = fetch(at.p4 + 32 * c);
+      if constexpr (s.p2) p2[c] = fetch(at.p2 + 32 * c);
+      if constexpr (s.p1) p1[c] = fetch(at.p1 + 32 * c);
+      if constexpr (!by_256(s.scales) && !kOne) chunk[c].load(at.scales + c * scale_bytes(s.scales), lane / 4);
     }
     if constexpr (!by_256(s.scales) && kOne)
-      if (first + lane % 4 < n_chunks)
-        chunk[0].load(part.scales + (uint64_t(unit) + lane % 4) * scale_bytes(s.scales), lane / 4);
-    if constexpr (by_256(s.scales)) {
-      const uint8_t* from = part.scales + uint64_t(unit / kStepChunks) * scale_bytes(s.scales);
-      super[0].load(from, lane / 4);
-      super[1].load(from, lane / 4 + 8);
-    }
+      if (lane % 4 < n) chunk[0].load(at.scales + lane % 4 * scale_bytes(s.scales), lane / 4);
+    if constexpr (by_256(s.scales)) super[0].load(at.scales, lane / 4), super[1].load(at.scales, lane / 4 + 8);
   }
 
   // The A operand of a group: words a0 to a3.
@@ -176,14 +192,20 @@ struct FewSums {
       for (uint32_t j = 0; j < kTogether; ++j) {
         uint32_t a[4];
         w.operand((t * kTogether + j) / 2, (t * kTogether + j) % 2, a);
-        const bool here = kTogether == 1 || slot == j;
-        const uint2 b = make_uint2(here ? mine.x : 0, here ? mine.y : 0);
+        int of[kSides][4];
         if constexpr (kSides == 1) {
-          mma_32<s.min>(d[0], a, b, j ? d[0] : zero);
+          mma_32<s.min>(of[0], a, mine, zero);
         } else {
-          mma_16<s.min>(d[0], a[0], a[1], b.x, j ? d[0] : zero);
-          mma_16<s.min>(d[1], a[2], a[3], b.y, j ? d[1] : zero);
+          mma_16<s.min>(of[0], a[0], a[1], mine.x, zero);
+          mma_16<s.min>(of[1], a[2], a[3], mine.y, zero);
         }
+        // Columns of other groups have nothing to do with this one's weights.
+#pragma unroll
+        for (uint32_t side = 0; side < kSides; ++side)
+#pragma unroll
+          for (uint32_t i = 0; i < 4; ++i)
+            if (kTogether == 1 || i % 2 == j % 2)
+              if (kTogether <= 2 || j < 2 || lane % 4 == j / 2) d[side][i] = of[side][i];
       }
 #pragma unroll
       for (uint32_t e = 0; e < 2; ++e) {
@@ -319,8 +341,8 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
   using Sums = std::conditional_t<kRows <= 8, FewSums<F, kRows>, ManySums<F, kRows>>;
   using Weights = StepWeights<F, kRows == 1>;
   constexpr uint32_t kPart = 8 * kEights<kRows> * kPanelRows;  // floats of a warp's partial sums: [column][row]
-  constexpr uint32_t kFull = 1, kEmpty = 3;                   // barriers of the two buffers
-  extern __shared__ float shared[];                           // [buffer][warp][kPart], then what the gate gave
+  constexpr uint32_t kFull = 1, kEmpty = 3;                    // barriers of the two buffers
+  extern __shared__ float shared[];                            // [buffer][warp][kPart], then what the gate gave
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32 - 1;
   const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end;  // with glu: gate and up of a tile are neighbours
   const uint32_t each = args.glu ? 2 : 1;
@@ -376,31 +398,40 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
   const uint8_t* records = args.q + args.first_row / 8 * eight;
   uint32_t step = begin, n_done = 0;
   Sums sums;
-  const auto load = [&](Weights& w, uint32_t of, uint32_t at) {
+  StepPlace<F> there;
+  const uint8_t* const first_record = records + begin * kStepGroups * kQ8Record;
+  const uint8_t* record = first_record;
+  const auto load = [&](Weights& w, uint32_t of) {
     uint32_t index, tile;
     place(of, index, tile);
-    w.load(args.parts[index], args.n_chunks, tile, at, lane);
+    there.set(args.parts[index], args.n_chunks, tile, begin, lane);
+    w.load(there, args.n_chunks - begin * kStepChunks, lane);
   };
   // Computes with `now` and has `then` loaded; false: that was the last step.
   const auto go = [&](const Weights& now, Weights& then) {
     const bool last = step + 1 == end;
-    const uint32_t next = last ? next_item(item) : item, next_step = last ? begin : step + 1;
-    if (next < n_items) load(then, next, next_step);
-    const uint32_t first = step * kStepGroups;
-    sums.add(now, {records + first * kQ8Record, eight, n_groups - first, args.some}, lane);
+    const uint32_t next = last ? next_item(item) : item;
+    if (!last) {
+      there.next_step();
+      then.load(there, args.n_chunks - (step + 1) * kStepChunks, lane);
+    } else if (next < n_items) {
+      load(then, next);
+    }
+    sums.add(now, {record, eight, n_groups - step * kStepGroups, args.some}, lane);
+    record += kStepGroups * kQ8Record, ++step;
     if (last) {
       const uint32_t buffer = n_done % 2;
       if (n_done >= 2) bar_sync<kEmpty>(buffer, blockDim.x);
       sums.store(shared + (buffer * n_warps + warp) * kPart, lane);
       bar_arrive<kFull>(buffer, blockDim.x);
       sums = {};
-      ++n_done;
+      ++n_done, step = begin, record = first_record;
     }
-    item = next, step = next_step;
+    item = next;
     return item < n_items;
   };
   Weights one, other;
-  if (item < n_items) load(one, item, step);
+  if (item < n_items) load(one, item);
   wait_for_previous();
   let_next_start();
   if (item >= n_items) return;

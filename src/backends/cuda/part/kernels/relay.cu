@@ -10,19 +10,20 @@ __device__ uint32_t word_at(const uint8_t* p) { return half_at(p) | half_at(p + 
 
 template <Format F>
 struct BlockOf;
-#define ARGENT_BLOCK(name)            \
-  template <>                         \
-  struct BlockOf<Format::name> {      \
-    using Block = block_##name;       \
+#define ARGENT_BLOCK(name)       \
+  template <>                    \
+  struct BlockOf<Format::name> { \
+    using Block = block_##name;  \
   };
-ARGENT_BLOCK(q4_0) ARGENT_BLOCK(q4_1) ARGENT_BLOCK(q5_0) ARGENT_BLOCK(q5_1) ARGENT_BLOCK(q8_0) ARGENT_BLOCK(q2_k)
-ARGENT_BLOCK(q3_k) ARGENT_BLOCK(q4_k) ARGENT_BLOCK(q5_k) ARGENT_BLOCK(q6_k) ARGENT_BLOCK(iq4_nl) ARGENT_BLOCK(iq4_xs)
-ARGENT_BLOCK(mxfp4)
+ARGENT_BLOCK(q4_0)
+ARGENT_BLOCK(q4_1) ARGENT_BLOCK(q5_0) ARGENT_BLOCK(q5_1) ARGENT_BLOCK(q8_0) ARGENT_BLOCK(q2_k) ARGENT_BLOCK(q3_k)
+    ARGENT_BLOCK(q4_k) ARGENT_BLOCK(q5_k) ARGENT_BLOCK(q6_k) ARGENT_BLOCK(iq4_nl) ARGENT_BLOCK(iq4_xs)
+        ARGENT_BLOCK(mxfp4)
 #undef ARGENT_BLOCK
 
-// The quant of element e of a block, by the drawings in the formats' headers.
-template <Format F>
-__device__ uint32_t quant_of(const typename BlockOf<F>::Block& b, uint32_t e) {
+    // The quant of element e of a block, by the drawings in the formats' headers.
+    template <Format F>
+    __device__ uint32_t quant_of(const typename BlockOf<F>::Block& b, uint32_t e) {
   const uint32_t l = e % 32;
   if constexpr (F == Format::q8_0) {
     return uint8_t(b.qs[e]);
@@ -48,7 +49,8 @@ __device__ uint32_t quant_of(const typename BlockOf<F>::Block& b, uint32_t e) {
 
 // A warp a tile and 64 columns.
 template <Format F>
-__global__ void relay_kernel(uint8_t* to, Planes planes, const uint8_t* rows, uint32_t first, uint32_t n, uint32_t n_in) {
+__global__ void relay_kernel(uint8_t* to, Planes planes, const uint8_t* rows, uint32_t first, uint32_t n,
+                             uint32_t n_in) {
   using Block = typename BlockOf<F>::Block;
   constexpr PlaneShape s = plane_shape<F>();
   constexpr uint32_t kBlock = by_256(s.scales) ? 256 : 32;
@@ -72,8 +74,7 @@ __global__ void relay_kernel(uint8_t* to, Planes planes, const uint8_t* rows, ui
       const uint32_t row = lane / 4 + 8 * (i % 2);
       for (uint32_t k = 0; k < 4; ++k) {
         const uint32_t column = chunk * kChunk + 32 * g + 16 * (i / 2) + 4 * (lane % 4) + k;
-        if (there(row, column))
-          quants[g][i] |= (quant_of<F>(block(row, column), column % kBlock) ^ kFlip) << 8 * k;
+        if (there(row, column)) quants[g][i] |= (quant_of<F>(block(row, column), column % kBlock) ^ kFlip) << 8 * k;
       }
     }
   if constexpr (s.p8)
@@ -120,7 +121,18 @@ __global__ void relay_kernel(uint8_t* to, Planes planes, const uint8_t* rows, ui
     const bool in = there(row, chunk * kChunk);
     const Block* b = in ? &block(row, chunk * kChunk) : nullptr;
     if constexpr (s.scales == Scales::k4) {
-      for (uint32_t i = 0; i < 16; ++i) scales[16 * row + i] = in ? reinterpret_cast<const uint8_t*>(b)[i] : uint8_t(0);
+      uint4 head = make_uint4(0, 0, 0, 0);
+      if (in) {
+        const uint32_t s0 = word_at(b->scales), s1 = word_at(b->scales + 4), s2 = word_at(b->scales + 8);
+        head.x = b->d | uint32_t(b->dmin) << 16;
+        for (uint32_t q = 0; q < 4; ++q) {
+          const uint32_t fields = q4_k_scale(s0, s2, 2 * q) | q4_k_scale(s0, s2, 2 * q + 1) << 6 |
+                                  q4_k_min(s1, s2, 2 * q) << 12 | q4_k_min(s1, s2, 2 * q + 1) << 18;
+          head.y |= qk_byte(fields, 0) << 8 * q, head.z |= qk_byte(fields, 1) << 8 * q;
+          head.w |= qk_byte(fields, 2) << 8 * q;
+        }
+      }
+      reinterpret_cast<uint4*>(scales)[row] = head;
     } else if constexpr (s.scales == Scales::k6 || s.scales == Scales::k2) {
       for (uint32_t i = 0; i < 16; ++i) scales[16 * row + i] = in ? uint8_t(b->scales[i]) : uint8_t(0);
       if constexpr (s.scales == Scales::k6) {
