@@ -111,6 +111,17 @@ function(argent_with_cuda target)
 endfunction()
 argent_with_cuda(argent)
 
+# bench/cuda is one program that times the products on a GPU; on demand: ninja bench_cuda.
+set(bench_object ${CMAKE_BINARY_DIR}/cuda/bench_products.o)
+add_custom_command(OUTPUT ${bench_object}
+  COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} ${nvcc_options} -MD -MF ${bench_object}.d -MT ${bench_object} -c ${CMAKE_SOURCE_DIR}/bench/cuda/products.cu -o ${bench_object}
+  DEPENDS ${CMAKE_SOURCE_DIR}/bench/cuda/products.cu DEPFILE ${bench_object}.d COMMENT "Building CUDA object cuda/bench_products.o" VERBATIM COMMAND_EXPAND_LISTS)
+set(product_objects ${objects})
+list(FILTER product_objects INCLUDE REGEX "/(product[^/]*|relay)\\.o$")
+add_executable(bench_cuda EXCLUDE_FROM_ALL ${bench_object} ${product_objects})
+set_target_properties(bench_cuda PROPERTIES OUTPUT_NAME argent_bench_cuda LINKER_LANGUAGE CXX)
+target_link_libraries(bench_cuda PRIVATE argent_quant CUDA::cudart_static)
+
 if(ARGENT_TESTS)
   file(GLOB cuda_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/*_test.cc)
   add_executable(test_cuda ${cuda_tests})

@@ -59,12 +59,23 @@ std::vector<uint8_t> random_rows(Format format, uint64_t n_rows, uint32_t n_in, 
       case Format::q4_1:
       case Format::q5_1:
       case Format::q4_k:
-      case Format::q5_k: half_at(at), half_at(at + 2); break;
-      case Format::q2_k: half_at(at + 80), half_at(at + 82); break;
-      case Format::q3_k: half_at(at + 108); break;
-      case Format::q6_k: half_at(at + 208); break;
-      case Format::mxfp4: bytes[at] = uint8_t(118 + random() % 4); break;
-      default: half_at(at);
+      case Format::q5_k:
+        half_at(at), half_at(at + 2);
+        break;
+      case Format::q2_k:
+        half_at(at + 80), half_at(at + 82);
+        break;
+      case Format::q3_k:
+        half_at(at + 108);
+        break;
+      case Format::q6_k:
+        half_at(at + 208);
+        break;
+      case Format::mxfp4:
+        bytes[at] = uint8_t(118 + random() % 4);
+        break;
+      default:
+        half_at(at);
     }
   return bytes;
 }
@@ -203,15 +214,15 @@ int run(int argc, char** argv) {
   const double peak = pool_bytes / read_us * 1e-3;  // GB/s
   std::printf("{\"read\": \"3 GiB\", \"GB/s\": %.0f}\n", peak);
   const Shape shapes[] = {
-      {"7b qkv q4_k", Format::q4_k, 4608, 3584, false},      {"7b o q4_k", Format::q4_k, 3584, 3584, false},
-      {"7b gate_up q4_k", Format::q4_k, 18944, 3584, true},  {"7b down q4_k", Format::q4_k, 3584, 18944, false},
-      {"7b down q6_k", Format::q6_k, 3584, 18944, false},    {"7b head q6_k", Format::q6_k, 152064, 3584, false},
-      {"7b qkv q8_0", Format::q8_0, 4608, 3584, false},      {"7b gate_up q8_0", Format::q8_0, 18944, 3584, true},
-      {"7b down q8_0", Format::q8_0, 3584, 18944, false},    {"0.5b qkv q5_0", Format::q5_0, 1152, 896, false},
-      {"0.5b o q5_0", Format::q5_0, 896, 896, false},        {"0.5b gate_up q5_0", Format::q5_0, 4864, 896, true},
-      {"0.5b down q6_k", Format::q6_k, 896, 4864, false},    {"0.5b head q8_0", Format::q8_0, 151936, 896, false},
-      {"0.6b qkv q8_0", Format::q8_0, 4096, 1024, false},    {"0.6b gate_up q8_0", Format::q8_0, 3072, 1024, true},
-      {"0.6b down q8_0", Format::q8_0, 1024, 3072, false},   {"30b gate_up q4_k", Format::q4_k, 19968, 6656, true},
+      {"7b qkv q4_k", Format::q4_k, 4608, 3584, false},     {"7b o q4_k", Format::q4_k, 3584, 3584, false},
+      {"7b gate_up q4_k", Format::q4_k, 18944, 3584, true}, {"7b down q4_k", Format::q4_k, 3584, 18944, false},
+      {"7b down q6_k", Format::q6_k, 3584, 18944, false},   {"7b head q6_k", Format::q6_k, 152064, 3584, false},
+      {"7b qkv q8_0", Format::q8_0, 4608, 3584, false},     {"7b gate_up q8_0", Format::q8_0, 18944, 3584, true},
+      {"7b down q8_0", Format::q8_0, 3584, 18944, false},   {"0.5b qkv q5_0", Format::q5_0, 1152, 896, false},
+      {"0.5b o q5_0", Format::q5_0, 896, 896, false},       {"0.5b gate_up q5_0", Format::q5_0, 4864, 896, true},
+      {"0.5b down q6_k", Format::q6_k, 896, 4864, false},   {"0.5b head q8_0", Format::q8_0, 151936, 896, false},
+      {"0.6b qkv q8_0", Format::q8_0, 4096, 1024, false},   {"0.6b gate_up q8_0", Format::q8_0, 3072, 1024, true},
+      {"0.6b down q8_0", Format::q8_0, 1024, 3072, false},  {"30b gate_up q4_k", Format::q4_k, 19968, 6656, true},
       {"30b down q4_k", Format::q4_k, 6656, 19968, false},
   };
   uint8_t* q8 = allocate<uint8_t>(q8_bytes(64, 20480));
@@ -224,15 +235,20 @@ int run(int argc, char** argv) {
       const uint32_t n = uint32_t(std::min<uint64_t>(64, pool_bytes / bytes));
       const Q8 q{q8, n_rows, s.n_in};
       const double us = time_graph(stream, n, [&](Launch& launch, uint32_t i) {
-        const Matrix w{pool + i * bytes, s.format, s.n_out, s.n_in}, up{pool + i * bytes + one, s.format, s.n_out, s.n_in};
+        const Matrix w{pool + i * bytes, s.format, s.n_out, s.n_in},
+            up{pool + i * bytes + one, s.format, s.n_out, s.n_in};
         const ProductPart part{w, y, nullptr, nullptr};
-        if (s.glu) glu(launch, w, up, Act::silu, q, y, n_rows);
-        else products(launch, &part, 1, nullptr, q, n_rows);
+        if (s.glu)
+          glu(launch, w, up, Act::silu, q, y, n_rows);
+        else
+          products(launch, &part, 1, nullptr, q, n_rows);
       });
       const double gbs = bytes / us * 1e-3;
-      std::printf("{\"product\": \"%s\", \"rows\": %u, \"MB\": %.1f, \"us\": %.2f, \"GB/s\": %.0f, \"%% of read\": %.0f, \"TOP/s\": %.1f}\n",
-                  s.name, n_rows, bytes * 1e-6, us, gbs, 100 * gbs / peak,
-                  2e-6 * n_rows * s.n_out * s.n_in * (s.glu ? 2 : 1) / us);
+      std::printf(
+          "{\"product\": \"%s\", \"rows\": %u, \"MB\": %.1f, \"us\": %.2f, \"GB/s\": %.0f, \"%% of read\": %.0f, "
+          "\"TOP/s\": %.1f}\n",
+          s.name, n_rows, bytes * 1e-6, us, gbs, 100 * gbs / peak,
+          2e-6 * n_rows * s.n_out * s.n_in * (s.glu ? 2 : 1) / us);
     }
   }
   return 0;

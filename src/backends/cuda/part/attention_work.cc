@@ -12,17 +12,18 @@ uint32_t first_visible(uint32_t position, uint32_t window) {
 
 class Maker {
  public:
-  Maker(uint32_t window, bool fast) : window_(window), fast_(fast) {}
+  Maker(uint32_t window, bool fast) : window_(window), fast_(fast), split_keys_(fast ? kFastSplitKeys : kSplitKeys) {}
 
-  // n rows of q that are neighbours in the step too; the first one is at that position.
-  void add_run(uint32_t q_row, uint32_t n, uint32_t position, uint32_t table) {
+  // n rows of q that are neighbours in the step too; the first one is at that position. written: as in AttentionItem.
+  void add_run(uint32_t q_row, uint32_t n, uint32_t position, uint32_t table, uint32_t written) {
     for (uint32_t i = 0; i<n; i += n> kDecodeRows && fast_ ? kTileRows : 1) {
       if (n <= kDecodeRows) {
-        add_row(q_row + i, position + i, table);
+        add_row(q_row + i, position + i, table, written);
       } else if (fast_) {
         lists_.tiles.push_back({q_row + i, std::min(n - i, kTileRows), table, position + i});
       } else {
-        lists_.items.push_back({q_row + i, table, first_visible(position + i, window_), position + i + 1, kWholeRow});
+        lists_.items.push_back(
+            {q_row + i, table, first_visible(position + i, window_), position + i + 1, kWholeRow, written});
       }
     }
   }
@@ -40,17 +41,18 @@ class Maker {
   }
 
  private:
-  void add_row(uint32_t q_row, uint32_t position, uint32_t table) {
+  void add_row(uint32_t q_row, uint32_t position, uint32_t table, uint32_t written) {
     const uint32_t first = first_visible(position, window_), end = position + 1;
-    const uint32_t split = first / kSplitKeys, n_splits = position / kSplitKeys - split + 1;
+    const uint32_t split = first / split_keys_, n_splits = position / split_keys_ - split + 1;
     if (n_splits > 1) lists_.rows.push_back({q_row, lists_.n_slots, n_splits});
     for (uint32_t s = split; s < split + n_splits; ++s)
-      lists_.items.push_back({q_row, table, std::max(first, s * kSplitKeys), std::min(end, (s + 1) * kSplitKeys),
-                              n_splits > 1 ? lists_.n_slots++ : kWholeRow});
+      lists_.items.push_back({q_row, table, std::max(first, s * split_keys_), std::min(end, (s + 1) * split_keys_),
+                              n_splits > 1 ? lists_.n_slots++ : kWholeRow, written});
   }
 
   const uint32_t window_;
   const bool fast_;
+  const uint32_t split_keys_;
   AttentionLists lists_;
 };
 
@@ -62,7 +64,7 @@ AttentionLists attention_lists(std::span<const KvSequence> sequences, std::optio
   size_t next = 0;  // of q_rows; sequences are in order of their rows
   for (const KvSequence& s : sequences) {
     if (!q_rows) {
-      maker.add_run(s.first_row, s.n_rows, s.length, s.table);
+      maker.add_run(s.first_row, s.n_rows, s.length, s.table, s.length);
       continue;
     }
     const auto is_next = [&](uint32_t from) {
@@ -72,7 +74,7 @@ AttentionLists attention_lists(std::span<const KvSequence> sequences, std::optio
     while (is_next(s.first_row)) {
       const uint32_t first = uint32_t(next), row = uint32_t((*q_rows)[next]);
       while (is_next(row) && uint32_t((*q_rows)[next]) == row + uint32_t(next) - first) ++next;
-      maker.add_run(first, uint32_t(next) - first, s.length + row - s.first_row, s.table);
+      maker.add_run(first, uint32_t(next) - first, s.length + row - s.first_row, s.table, s.length);
     }
   }
   return maker.finish();

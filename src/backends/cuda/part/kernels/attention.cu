@@ -19,18 +19,18 @@ struct CombineArgs {
 };
 
 // A CTA has a head of a row. Warp w adds up splits w, w + 8, ..., the first kAhead of them loaded before their weights
-// are known; then the warps' sums are added in order.
+// are known; then the warps' sums are added in order. Lanes hold maximum and sum of the first 32 splits.
 __global__ void __launch_bounds__(32 * kWarps) combine_splits(const CombineArgs a) {
   alignas(16) __shared__ float sums[kWarps][kColumns];
   const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32, head = blockIdx.x, stride = a.d_value + 4;
-  const uint32_t n_rows = a.counts[1];
+  const uint64_t next = uint64_t(a.n_head) * stride;
   let_next_start();
   AttentionRow row = a.rows[blockIdx.y];  // there is room for as many
+  const uint32_t n_rows = a.counts[1];
   wait_for_previous();
   for (uint32_t r = blockIdx.y; r < n_rows; r += gridDim.y) {
     if (r != blockIdx.y) row = a.rows[r];
     const float* const first = a.partial + (uint64_t(row.first_slot) * a.n_head + head) * stride;
-    const uint64_t next = uint64_t(a.n_head) * stride;
     const auto values = [&](uint32_t s, uint32_t d) {
       const float* const from = first + s * next + d;
       if (s >= row.n_splits || d >= a.d_value) return make_float4(0, 0, 0, 0);
@@ -38,42 +38,67 @@ __global__ void __launch_bounds__(32 * kWarps) combine_splits(const CombineArgs 
       const uint32_t n = a.d_value - d;
       return make_float4(from[0], n > 1 ? from[1] : 0, n > 2 ? from[2] : 0, n > 3 ? from[3] : 0);
     };
-    float maximum = -INFINITY, sum = 0, inverse = 0;
+    // The vectors of partial results are aligned to 8 bytes where d_value is even.
+    const auto stat_of = [&](uint32_t s) {
+      const float* const from = first + s * next + a.d_value;
+      return a.d_value % 2 == 0 ? *reinterpret_cast<const float2*>(from) : make_float2(from[0], from[1]);
+    };
+    const float2 stat = lane < row.n_splits ? stat_of(lane) : make_float2(-INFINITY, 0);
+    float maximum = 0, inverse = 0, weight = 0;
     for (uint32_t column = 0; column < a.d_value; column += kColumns) {
       const uint32_t d = column + 4 * lane;
       float4 ahead[kAhead];
 #pragma unroll
       for (uint32_t i = 0; i < kAhead; ++i) ahead[i] = values(warp + i * kWarps, d);
       if (column == 0) {
-        for (uint32_t s = lane; s < row.n_splits; s += 32) maximum = fmaxf(maximum, first[s * next + a.d_value]);
+        maximum = stat.x;
+        for (uint32_t s = lane + 32; s < row.n_splits; s += 32) maximum = fmaxf(maximum, stat_of(s).x);
+#pragma unroll
         for (uint32_t step = 16; step; step /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, step));
-        for (uint32_t s = lane; s < row.n_splits; s += 32)
-          sum += exp2f(first[s * next + a.d_value] - maximum) * first[s * next + a.d_value + 1];
+        weight = exp2f(stat.x - maximum);
+        float sum = weight * stat.y;
+        for (uint32_t s = lane + 32; s < row.n_splits; s += 32) {
+          const float2 more = stat_of(s);
+          sum += exp2f(more.x - maximum) * more.y;
+        }
+#pragma unroll
         for (uint32_t step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
         inverse = 1.0f / sum;
       }
       float4 mine = make_float4(0, 0, 0, 0);
-      const auto add = [&](uint32_t s, const float4& x) {
-        const float weight = exp2f(first[s * next + a.d_value] - maximum);
-        mine.x = fmaf(weight, x.x, mine.x), mine.y = fmaf(weight, x.y, mine.y);
-        mine.z = fmaf(weight, x.z, mine.z), mine.w = fmaf(weight, x.w, mine.w);
+      const auto add = [&](float w, const float4& x) {
+        mine.x = fmaf(w, x.x, mine.x), mine.y = fmaf(w, x.y, mine.y);
+        mine.z = fmaf(w, x.z, mine.z), mine.w = fmaf(w, x.w, mine.w);
       };
+      static_assert(kAhead * kWarps == 32);
 #pragma unroll
-      for (uint32_t i = 0; i < kAhead; ++i)
-        if (warp + i * kWarps < row.n_splits) add(warp + i * kWarps, ahead[i]);
+      for (uint32_t i = 0; i < kAhead; ++i) {
+        const float w = __shfl_sync(~0u, weight, warp + i * kWarps);
+        if (warp + i * kWarps < row.n_splits) add(w, ahead[i]);
+      }
 #pragma unroll 4
-      for (uint32_t s = warp + kAhead * kWarps; s < row.n_splits; s += kWarps) add(s, values(s, d));
+      for (uint32_t s = warp + kAhead * kWarps; s < row.n_splits; s += kWarps)
+        add(exp2f(stat_of(s).x - maximum), values(s, d));
       *reinterpret_cast<float4*>(&sums[warp][4 * lane]) = mine;
       __syncthreads();
-      // Warps 0 to 3: a column a thread, so that a warp has a group of the int8 row.
-      const uint32_t c = column + threadIdx.x;
-      if (threadIdx.x < kColumns && c / 32 * 32 < a.d_value) {
-        float total = 0;
-        for (uint32_t w = 0; w < kWarps; ++w) total += sums[w][threadIdx.x];
-        total *= inverse;
-        const uint64_t at = uint64_t(row.q_row) * a.n_head * a.d_value + head * a.d_value + c;
-        if (a.y && c < a.d_value) a.y[at] = total;
-        if (a.q8.q) store_quantized(a.q8, row.q_row, (head * a.d_value + c) / 32, total);
+      if (warp == 0) {
+        float4 y = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (uint32_t w = 0; w < kWarps; ++w) {
+          const float4 x = *reinterpret_cast<const float4*>(&sums[w][4 * lane]);
+          y.x += x.x, y.y += x.y, y.z += x.z, y.w += x.w;
+        }
+        y.x *= inverse, y.y *= inverse, y.z *= inverse, y.w *= inverse;
+        const uint64_t at = (uint64_t(row.q_row) * a.n_head + head) * a.d_value + d;
+        if (a.y && a.d_value % 4 == 0) {
+          if (d < a.d_value) *reinterpret_cast<float4*>(a.y + at) = y;
+        } else if (a.y) {
+          const float of[] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+          for (uint32_t e = 0; e < 4; ++e)
+            if (d + e < a.d_value) a.y[at + e] = of[e];
+        }
+        if (a.q8.q) store_quantized(a.q8, row.q_row, (head * a.d_value + d) / 32, y, d < a.d_value);
       }
       __syncthreads();
     }
@@ -86,6 +111,12 @@ uint32_t attention_processors() {
   int device = 0, n = 1;
   if (cudaGetDevice(&device) == cudaSuccess) cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
   return uint32_t(std::max(n, 1));
+}
+
+bool attention_has_clusters() {
+  int device = 0, major = 0;
+  if (cudaGetDevice(&device) == cudaSuccess) cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return major >= 9;
 }
 
 void attention(Launch& launch, const Attention& a, const StepRows& step, const KvPlace& kv) {

@@ -56,6 +56,30 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
+// Clusters of CTAs (sm_90): a barrier in two halves, and four floats at the same place in another CTA's shared memory.
+__device__ __forceinline__ void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ float4 load_of_rank(const float4* at, uint32_t rank) {
+  float4 x = make_float4(0, 0, 0, 0);
+#if __CUDA_ARCH__ >= 900
+  uint32_t from;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(from) : "r"(uint32_t(__cvta_generic_to_shared(at))), "r"(rank));
+  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "r"(from)
+               : "memory");
+#endif
+  return x;
+}
+
 // 2^x to 2 ulp, flushed to zero below 2^-126.
 __device__ __forceinline__ float exp2_flushed(float x) {
   float y;

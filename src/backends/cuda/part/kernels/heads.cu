@@ -48,10 +48,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) heads_kernel(const Heads h, co
     if (rotates && i < h.n_rot) turn[k] = reinterpret_cast<const float2*>(h.table)[uint64_t(row) * n_pairs + pair];
   }
   if (norm != nullptr) {
-    float squares = 0;
-#pragma unroll
-    for (uint32_t k = 0; k < kPer; ++k) squares += x[k] * x[k];
-    const float inverse = inverse_root(warp_sum(squares), d, h.eps);
+    const float inverse = inverse_root(warp_sum(sum_of_squares(x)), d, h.eps);
 #pragma unroll
     for (uint32_t k = 0; k < kPer; ++k) x[k] = __fmul_rn(__fmul_rn(x[k], inverse), w[k]);
   }
@@ -66,7 +63,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) heads_kernel(const Heads h, co
       const bool is_first = h.interleaved ? i % 2 == 0 : i < n_pairs;
       const uint32_t apart = h.interleaved ? 1 : n_pairs;
       const float other = shared[warp][is_first ? i + apart : i - apart];
-      x[k] = is_first ? x[k] * turn[k].x - other * turn[k].y : other * turn[k].y + x[k] * turn[k].x;
+      x[k] = is_first ? turned_first(x[k], other, turn[k]) : turned_second(other, x[k], turn[k]);
     }
   }
   if (is_q) {

@@ -131,6 +131,8 @@ void heads(Launch& launch, const Heads& h, const StepRows& step, const KvPlace& 
 // (attention_work.h) for each step and layer group; grids do not depend on what is in them, kernels walk them. They and
 // the block tables are copied to the device before the step's first kernel: kernels read them before they wait.
 inline constexpr uint32_t kSplitKeys = 256;
+// The same for attention_is_fast: a cluster of CTAs has a split.
+inline constexpr uint32_t kSplitRanks = 4, kFastSplitKeys = kSplitRanks * kSplitKeys;
 inline constexpr uint32_t kTileRows = 64;
 inline constexpr uint32_t kWholeRow = ~0u;
 struct AttentionItem {  // a row and those of its keys that are in a split, or all of them
@@ -138,6 +140,7 @@ struct AttentionItem {  // a row and those of its keys that are in a split, or a
   uint32_t table;       // the sequence's block table begins at this entry of the group's tables
   uint32_t first, end;  // positions, all visible to the row; end > first
   uint32_t slot;        // of the partial results; kWholeRow: the result is final
+  uint32_t written;     // keys and values of positions below were written before the step: they may be read at any time
 };
 struct AttentionRow {  // a row of more than one split: its partial results are slots first_slot ... in order
   uint32_t q_row, first_slot, n_splits;

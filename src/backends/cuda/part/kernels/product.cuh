@@ -37,77 +37,93 @@ struct ProductArgs {
 
 inline constexpr uint32_t kStepChunks = 4, kStepGroups = 2 * kStepChunks;  // a step: 256 columns
 
-// Where a lane finds a step's weights.
+// How a step's weights lie in shared memory: those of each plane as in memory, one after the other.
 template <Format F>
-struct StepPlace {
+struct StepBytes {
   static constexpr PlaneShape s = plane_shape<F>();
-  const uint4 *p8, *p4;
-  const uint2* p2;
-  const uint32_t* p1;
-  const uint8_t* scales;
-
-  __device__ __forceinline__ void set(const PartArgs& part, uint32_t n_chunks, uint32_t tile, uint32_t step,
-                                      uint32_t lane) {
-    const uint32_t unit = tile * n_chunks + step * kStepChunks;
-    if constexpr (s.p8) p8 = reinterpret_cast<const uint4*>(part.p8) + uint64_t(unit) * 64 + lane;
-    if constexpr (s.p4) p4 = reinterpret_cast<const uint4*>(part.p4) + uint64_t(unit) * 32 + lane;
-    if constexpr (s.p2) p2 = reinterpret_cast<const uint2*>(part.p2) + uint64_t(unit) * 32 + lane;
-    if constexpr (s.p1) p1 = reinterpret_cast<const uint32_t*>(part.p1) + uint64_t(unit) * 32 + lane;
-    scales = part.scales + uint64_t(by_256(s.scales) ? unit / kStepChunks : unit) * scale_bytes(s.scales);
-  }
-  __device__ __forceinline__ void next_step() {
-    if constexpr (s.p8) p8 += 64 * kStepChunks;
-    if constexpr (s.p4) p4 += 32 * kStepChunks;
-    if constexpr (s.p2) p2 += 32 * kStepChunks;
-    if constexpr (s.p1) p1 += 32 * kStepChunks;
-    scales += (by_256(s.scales) ? 1 : kStepChunks) * scale_bytes(s.scales);
-  }
+  static constexpr uint32_t kP8 = s.p8 ? 1024 : 0, kP4 = s.p4 ? 512 : 0, kP2 = s.p2 ? 256 : 0, kP1 = s.p1 ? 128 : 0;
+  static constexpr uint32_t kScales = by_256(s.scales) ? scale_bytes(s.scales) / kStepChunks : scale_bytes(s.scales);
+  static constexpr uint32_t kFirstP4 = kStepChunks * kP8, kFirstP2 = kFirstP4 + kStepChunks * kP4;
+  static constexpr uint32_t kFirstP1 = kFirstP2 + kStepChunks * kP2, kFirstScales = kFirstP1 + kStepChunks * kP1;
+  static constexpr uint32_t kAll = kFirstScales + kStepChunks * kScales;
+  static_assert(kStepChunks * kScales % 16 == 0 && kAll % 16 == 0, "copied 16 bytes at a time");
 };
 
-// What a lane has of a step's weights. kOne: of scales by 64 columns only those of chunk lane % 4.
+__device__ __forceinline__ void copy_16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from));
+}
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;"); }
+template <uint32_t kLeft>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+// Has a warp copy a step's weights: `chunks` of them from chunk `unit` of the matrix on.
+template <Format F>
+__device__ __forceinline__ void copy_step(uint8_t* to, const PartArgs& part, uint32_t unit, uint32_t chunks,
+                                          uint32_t lane) {
+  using B = StepBytes<F>;
+  const auto copy = [&]<uint32_t kBytes>(uint32_t first, const uint8_t* plane) {  // kBytes: of a chunk
+    if constexpr (kBytes > 0) {
+      const uint8_t* from = plane + uint64_t(unit) * kBytes;
+#pragma unroll
+      for (uint32_t i = 0; i < kStepChunks * kBytes; i += 512) {
+        const uint32_t at = i + lane * 16;
+        if ((kStepChunks * kBytes % 512 == 0 || at < kStepChunks * kBytes) &&
+            (by_256(B::s.scales) || at < chunks * kBytes))
+          copy_16(to + first + at, from + at);
+      }
+    }
+  };
+  copy.template operator()<B::kP8>(0, part.p8);
+  copy.template operator()<B::kP4>(B::kFirstP4, part.p4);
+  copy.template operator()<B::kP2>(B::kFirstP2, part.p2);
+  copy.template operator()<B::kP1>(B::kFirstP1, part.p1);
+  copy.template operator()<B::kScales>(B::kFirstScales, part.scales);
+}
+
+// A step's weights in shared memory. kOne: of scales by 64 columns a lane has only those of chunk lane % 4.
 template <Format F, bool kOne>
 struct StepWeights {
+  using B = StepBytes<F>;
   static constexpr PlaneShape s = plane_shape<F>();
-  uint4 p8[s.p8 ? 2 * kStepChunks : 1];
-  uint4 p4[s.p4 ? kStepChunks : 1];
-  uint2 p2[s.p2 ? kStepChunks : 1];
-  uint32_t p1[s.p1 ? kStepChunks : 1];
+  const uint8_t* at;
+  uint32_t lane;
   SuperScales<s.scales> super[by_256(s.scales) ? 2 : 1];
-  ChunkScales<s.scales> chunk[by_256(s.scales) || kOne ? 1 : kStepChunks];
+  ChunkScales<s.scales> chunk[by_256(s.scales) ? 1 : kOne ? 1 : kStepChunks];
 
-  // n: chunks from there to the end of the row.
-  __device__ __forceinline__ void load(const StepPlace<F>& at, uint32_t n, uint32_t lane) {
-    const auto fetch = [](const auto* p) { return __ldcs(p); };  // read once
-#pragma unroll
-    for (uint32_t c = 0; c < kStepChunks; ++c) {
-      if (!by_256(s.scales) && c && c >= n) break;
-      if constexpr (s.p8) p8[2 * c] = fetch(at.p8 + 64 * c), p8[2 * c + 1] = fetch(at.p8 + 64 * c + 32);
-      if constexpr (s.p4) p4[c] = fetch(at.p4 + 32 * c);
-      if constexpr (s.p2) p2[c] = fetch(at.p2 + 32 * c);
-      if constexpr (s.p1) p1[c] = fetch(at.p1 + 32 * c);
-      if constexpr (!by_256(s.scales) && !kOne) chunk[c].load(at.scales + c * scale_bytes(s.scales), lane / 4);
-    }
-    if constexpr (!by_256(s.scales) && kOne)
-      if (lane % 4 < n) chunk[0].load(at.scales + lane % 4 * scale_bytes(s.scales), lane / 4);
-    if constexpr (by_256(s.scales)) super[0].load(at.scales, lane / 4), super[1].load(at.scales, lane / 4 + 8);
-  }
-
-  // The A operand of a group: words a0 to a3.
-  __device__ __forceinline__ void operand(uint32_t c, uint32_t group, uint32_t (&a)[4]) const {
-    if constexpr (s.p8) {
-      const uint4 all = p8[2 * c + group];
-      a[0] = all.x, a[1] = all.y, a[2] = all.z, a[3] = all.w;
+  __device__ __forceinline__ StepWeights(const uint8_t* step, uint32_t of_lane) : at(step), lane(of_lane) {
+    const uint8_t* scales = at + B::kFirstScales;
+    if constexpr (by_256(s.scales)) {
+      super[0].load(scales, lane / 4), super[1].load(scales, lane / 4 + 8);
+    } else if constexpr (kOne) {
+      chunk[0].load(scales + lane % 4 * B::kScales, lane / 4);
     } else {
 #pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        uint32_t low = 0, two = 0, one = 0;
-        if constexpr (s.p4) {
-          const uint32_t word = group ? (i % 2 ? p4[c].w : p4[c].z) : (i % 2 ? p4[c].y : p4[c].x);
-          low = i / 2 ? word >> 4 : word;
-        }
-        if constexpr (s.p2) two = (group ? p2[c].y : p2[c].x) >> 2 * i;
-        if constexpr (s.p1) one = p1[c] >> (4 * group + i);
-        a[i] = levels<F>(low, two, one);
+      for (uint32_t c = 0; c < kStepChunks; ++c) chunk[c].load(scales + c * B::kScales, lane / 4);
+    }
+  }
+
+  // The A operands of a chunk's groups: words a0 to a3 of each.
+  __device__ __forceinline__ void operands(uint32_t c, uint32_t (&a)[2][4]) const {
+    if constexpr (s.p8) {
+#pragma unroll
+      for (uint32_t group = 0; group < 2; ++group) {
+        const uint4 all = reinterpret_cast<const uint4*>(at + c * B::kP8)[32 * group + lane];
+        a[group][0] = all.x, a[group][1] = all.y, a[group][2] = all.z, a[group][3] = all.w;
+      }
+    } else {
+      uint4 low = {};
+      uint2 two = {};
+      uint32_t one = 0;
+      if constexpr (s.p4) low = reinterpret_cast<const uint4*>(at + B::kFirstP4 + c * B::kP4)[lane];
+      if constexpr (s.p2) two = reinterpret_cast<const uint2*>(at + B::kFirstP2 + c * B::kP2)[lane];
+      if constexpr (s.p1) one = reinterpret_cast<const uint32_t*>(at + B::kFirstP1 + c * B::kP1)[lane];
+#pragma unroll
+      for (uint32_t i = 0; i < 8; ++i) {
+        const uint32_t group = i / 4;
+        const uint32_t word = group ? (i % 2 ? low.w : low.z) : (i % 2 ? low.y : low.x);
+        a[group][i % 4] = levels<F>(i % 4 / 2 ? word >> 4 : word, (group ? two.y : two.x) >> 2 * (i % 4), one >> i);
       }
     }
   }
@@ -181,6 +197,7 @@ struct FewSums {
     const uint8_t* records = x.record;
     const uint32_t last = x.some - 1;  // rows beyond it read it: nobody looks at their sums
     const uint32_t row = min(lane / 4 / kTogether, last);
+    uint32_t a[2][4];  // of two groups
 #pragma unroll
     for (uint32_t t = 0; t < kWide; ++t) {
       const uint32_t own = t * kTogether + slot;
@@ -190,14 +207,14 @@ struct FewSums {
       int d[kSides][4];
 #pragma unroll
       for (uint32_t j = 0; j < kTogether; ++j) {
-        uint32_t a[4];
-        w.operand((t * kTogether + j) / 2, (t * kTogether + j) % 2, a);
+        const uint32_t k = t * kTogether + j;
+        if (k % 2 == 0) w.operands(k / 2, a);
         int of[kSides][4];
         if constexpr (kSides == 1) {
-          mma_32<s.min>(of[0], a, mine, zero);
+          mma_32<s.min>(of[0], a[k % 2], mine, zero);
         } else {
-          mma_16<s.min>(of[0], a[0], a[1], mine.x, zero);
-          mma_16<s.min>(of[1], a[2], a[3], mine.y, zero);
+          mma_16<s.min>(of[0], a[k % 2][0], a[k % 2][1], mine.x, zero);
+          mma_16<s.min>(of[1], a[k % 2][2], a[k % 2][3], mine.y, zero);
         }
         // Columns of other groups have nothing to do with this one's weights.
 #pragma unroll
@@ -263,11 +280,12 @@ struct ManySums {
   __device__ __forceinline__ void add(const StepWeights<F, false>& w, const StepRows8& x, uint32_t lane) {
     const int zero[4] = {kFloatBits, kFloatBits, kFloatBits, kFloatBits};
     const uint32_t pair = lane % 4;
+    uint32_t both[2][4];
 #pragma unroll
     for (uint32_t k = 0; k < kStepGroups; ++k) {
       if (!by_256(s.scales) && k >= x.n_groups) break;
-      uint32_t a[4];
-      w.operand(k / 2, k % 2, a);
+      if (k % 2 == 0) w.operands(k / 2, both);
+      const uint32_t(&a)[4] = both[k % 2];
       ScaleMin of[kSides][2];
 #pragma unroll
       for (uint32_t side = 0; side < kSides; ++side)
@@ -328,21 +346,32 @@ __device__ __forceinline__ void bar_arrive(uint32_t id, uint32_t n) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id + kId), "r"(n) : "memory");
 }
 
-// Threads: 32 a warp, warps_of(...) warps and one to add up. Shared memory: product_shared<kRows>(warps).
-template <uint32_t kRows>
-constexpr uint32_t product_shared(uint32_t n_warps) {
-  return (2 * n_warps + 1) * kPanelRows * 8 * kEights<kRows> * sizeof(float);
-}
 inline constexpr uint32_t kMostWarps = 15;
+
+// Steps whose weights a warp has or waits for: about 10 KB of them, so that those of 14 and more warps keep the memory
+// busy, which wants 48 to 64 KB in flight a multiprocessor.
+template <Format F, uint32_t kRows>
+inline constexpr uint32_t kRing = kRows > 8 || StepBytes<F>::kAll > 4400 ? 2
+                                  : StepBytes<F>::kAll > 3200            ? 3
+                                                                         : 4;
+// Of partial sums: two, so that a warp need not wait until those of the tile before are added up.
+template <uint32_t kRows>
+inline constexpr uint32_t kPartBuffers = kRows > 8 ? 1 : 2;
+
+// Threads: 32 a warp, warps_of(...) warps and one to add up. Shared memory: product_shared<F, kRows>(warps).
+template <Format F, uint32_t kRows>
+constexpr uint32_t product_shared(uint32_t n_warps) {
+  return (kPartBuffers<kRows> * n_warps + 1) * kPanelRows * 8 * kEights<kRows> * sizeof(float) +
+         n_warps * kRing<F, kRows> * StepBytes<F>::kAll;
+}
 
 template <Format F, uint32_t kRows>
 __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __grid_constant__ ProductArgs args) {
   constexpr PlaneShape s = plane_shape<F>();
   using Sums = std::conditional_t<kRows <= 8, FewSums<F, kRows>, ManySums<F, kRows>>;
-  using Weights = StepWeights<F, kRows == 1>;
   constexpr uint32_t kPart = 8 * kEights<kRows> * kPanelRows;  // floats of a warp's partial sums: [column][row]
-  constexpr uint32_t kFull = 1, kEmpty = 3;                    // barriers of the two buffers
-  extern __shared__ float shared[];                            // [buffer][warp][kPart], then what the gate gave
+  constexpr uint32_t kBuffers = kPartBuffers<kRows>, kFull = 1, kEmpty = 3;  // barriers of the buffers
+  extern __shared__ __align__(16) float shared[];  // [buffer][warp][kPart], what the gate gave, [warp][kRing] steps
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32 - 1;
   const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end;  // with glu: gate and up of a tile are neighbours
   const uint32_t each = args.glu ? 2 : 1;
@@ -359,14 +388,14 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
 
   if (warp == n_warps) {  // adds up
     wait_for_previous();
-    float* gate = shared + 2 * n_warps * kPart;
+    float* gate = shared + kBuffers * n_warps * kPart;
     for (uint32_t k = 0; item < n_items; ++k) {
       const uint32_t next = next_item(item);
       uint32_t index, tile;
       place(item, index, tile);
       const PartArgs& part = args.parts[index];
-      bar_sync<kFull>(k % 2, blockDim.x);
-      const float* from = shared + k % 2 * n_warps * kPart;
+      bar_sync<kFull>(k % kBuffers, blockDim.x);
+      const float* from = shared + k % kBuffers * n_warps * kPart;
       for (uint32_t i = lane; i < min(args.some, 8 * kEights<kRows>) * kPanelRows; i += 32) {
         float sum = from[i];
         for (uint32_t other = 1; other < n_warps; ++other) sum = __fadd_rn(sum, from[other * kPart + i]);
@@ -385,7 +414,7 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
         }
       }
       // Where the buffer is used once more, somebody waits for it.
-      if (next < n_items && next_item(next) < n_items) bar_arrive<kEmpty>(k % 2, blockDim.x);
+      if (next < n_items && (kBuffers == 1 || next_item(next) < n_items)) bar_arrive<kEmpty>(k % kBuffers, blockDim.x);
       item = next;
     }
     return;
@@ -396,46 +425,46 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
   const uint32_t n_groups = args.n_in / 32;
   const uint64_t eight = uint64_t(n_groups) * kQ8Record;
   const uint8_t* records = args.q + args.first_row / 8 * eight;
-  uint32_t step = begin, n_done = 0;
   Sums sums;
-  StepPlace<F> there;
-  const uint8_t* const first_record = records + begin * kStepGroups * kQ8Record;
-  const uint8_t* record = first_record;
-  const auto load = [&](Weights& w, uint32_t of) {
-    uint32_t index, tile;
-    place(of, index, tile);
-    there.set(args.parts[index], args.n_chunks, tile, begin, lane);
-    w.load(there, args.n_chunks - begin * kStepChunks, lane);
-  };
-  // Computes with `now` and has `then` loaded; false: that was the last step.
-  const auto go = [&](const Weights& now, Weights& then) {
-    const bool last = step + 1 == end;
-    const uint32_t next = last ? next_item(item) : item;
-    if (!last) {
-      there.next_step();
-      then.load(there, args.n_chunks - (step + 1) * kStepChunks, lane);
-    } else if (next < n_items) {
-      load(then, next);
+  uint8_t* ring = reinterpret_cast<uint8_t*>(shared + (kBuffers * n_warps + 1) * kPart) +
+                  warp * kRing<F, kRows> * StepBytes<F>::kAll;
+  // Copies run ahead of what is computed with, over the tiles too.
+  uint32_t copy_item = item, copy_step_at = begin, copy_slot = 0, index = 0, unit = 0;
+  const auto copy_next = [&] {
+    if (copy_item < n_items) {
+      if (copy_step_at == begin) {
+        uint32_t tile;
+        place(copy_item, index, tile);
+        unit = tile * args.n_chunks + begin * kStepChunks;
+      }
+      copy_step<F>(ring + copy_slot * StepBytes<F>::kAll, args.parts[index], unit,
+                   args.n_chunks - copy_step_at * kStepChunks, lane);
+      unit += kStepChunks;
+      if (++copy_step_at == end) copy_step_at = begin, copy_item = next_item(copy_item);
     }
-    sums.add(now, {record, eight, n_groups - step * kStepGroups, args.some}, lane);
-    record += kStepGroups * kQ8Record, ++step;
-    if (last) {
-      const uint32_t buffer = n_done % 2;
-      if (n_done >= 2) bar_sync<kEmpty>(buffer, blockDim.x);
-      sums.store(shared + (buffer * n_warps + warp) * kPart, lane);
-      bar_arrive<kFull>(buffer, blockDim.x);
-      sums = {};
-      ++n_done, step = begin, record = first_record;
-    }
-    item = next;
-    return item < n_items;
+    end_copies();
+    if (++copy_slot == kRing<F, kRows>) copy_slot = 0;
   };
-  Weights one, other;
-  if (item < n_items) load(one, item);
+  for (uint32_t i = 0; i + 1 < kRing<F, kRows>; ++i) copy_next();
   wait_for_previous();
   let_next_start();
-  if (item >= n_items) return;
-  while (go(one, other) && go(other, one)) {
+  const uint8_t* const first_record = records + begin * kStepGroups * kQ8Record;
+  const uint8_t* record = first_record;
+  for (uint32_t step = begin, slot = 0, n_done = 0; item < n_items;) {
+    __syncwarp();  // nobody reads what is written over now
+    copy_next();
+    wait_for_copies<kRing<F, kRows> - 1>();
+    __syncwarp();
+    sums.add({ring + slot * StepBytes<F>::kAll, lane}, {record, eight, n_groups - step * kStepGroups, args.some}, lane);
+    if (++slot == kRing<F, kRows>) slot = 0;
+    record += kStepGroups * kQ8Record;
+    if (++step < end) continue;
+    const uint32_t buffer = n_done % kBuffers;
+    if (n_done >= kBuffers) bar_sync<kEmpty>(buffer, blockDim.x);
+    sums.store(shared + (buffer * n_warps + warp) * kPart, lane);
+    bar_arrive<kFull>(buffer, blockDim.x);
+    sums = {};
+    ++n_done, step = begin, record = first_record, item = next_item(item);
   }
 }
 
@@ -456,7 +485,7 @@ inline uint32_t warps_of(uint32_t n_steps) {
 template <Format F, uint32_t kRows>
 void start_product(Launch& launch, const ProductArgs& args) {
   const uint32_t n_steps = (args.n_chunks + kStepChunks - 1) / kStepChunks;
-  const uint32_t n_warps = warps_of(n_steps), shared = product_shared<kRows>(n_warps);
+  const uint32_t n_warps = warps_of(n_steps), shared = product_shared<F, kRows>(n_warps);
   if (shared > 48 * 1024)
     launch.note(cudaFuncSetAttribute(reinterpret_cast<const void*>(product_kernel<F, kRows>),
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)),

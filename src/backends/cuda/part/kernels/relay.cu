@@ -16,9 +16,9 @@ struct BlockOf;
     using Block = block_##name;  \
   };
 ARGENT_BLOCK(q4_0)
-ARGENT_BLOCK(q4_1) ARGENT_BLOCK(q5_0) ARGENT_BLOCK(q5_1) ARGENT_BLOCK(q8_0) ARGENT_BLOCK(q2_k) ARGENT_BLOCK(q3_k)
-    ARGENT_BLOCK(q4_k) ARGENT_BLOCK(q5_k) ARGENT_BLOCK(q6_k) ARGENT_BLOCK(iq4_nl) ARGENT_BLOCK(iq4_xs)
-        ARGENT_BLOCK(mxfp4)
+ARGENT_BLOCK(q4_1)
+ARGENT_BLOCK(q5_0) ARGENT_BLOCK(q5_1) ARGENT_BLOCK(q8_0) ARGENT_BLOCK(q2_k) ARGENT_BLOCK(q3_k) ARGENT_BLOCK(q4_k)
+    ARGENT_BLOCK(q5_k) ARGENT_BLOCK(q6_k) ARGENT_BLOCK(iq4_nl) ARGENT_BLOCK(iq4_xs) ARGENT_BLOCK(mxfp4)
 #undef ARGENT_BLOCK
 
     // The quant of element e of a block, by the drawings in the formats' headers.

@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const float* x, const fl
   const uint32_t first = interleaved ? 2 * i : i, second = interleaved ? first + 1 : i + n_pairs;
   const float2 turn = table[uint64_t(blockIdx.x) * n_pairs + i];
   const float x0 = x[begin + first], x1 = x[begin + second];
-  y[begin + first] = x0 * turn.x - x1 * turn.y;
-  y[begin + second] = x0 * turn.y + x1 * turn.x;
+  y[begin + first] = turned_first(x0, x1, turn);
+  y[begin + second] = turned_second(x0, x1, turn);
 }
 
 // A warp a head of K or V of a row.

@@ -44,16 +44,6 @@ __device__ float group_sum(float x, float* partial) {
   return warp_sum(lane < blockDim.x / kLanes ? partial[lane] : 0.0f);
 }
 
-// Of a lane's elements: fours by a tree, then one after the other.
-template <uint32_t kPer>
-__device__ float sum_of_squares(const float (&x)[kPer]) {
-  float sum = 0;
-#pragma unroll
-  for (uint32_t k = 0; k < kPer; k += 4)
-    sum += (x[k] * x[k] + x[k + 1] * x[k + 1]) + (x[k + 2] * x[k + 2] + x[k + 3] * x[k + 3]);
-  return sum;
-}
-
 template <uint32_t kPer, bool kOwnWarp>
 __global__ void __launch_bounds__(kOwnWarp ? kHeadWarps* kLanes : kMostThreads) norm_kernel(const Operands o) {
   __shared__ float partial[2][kMostWarps];

@@ -14,6 +14,25 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
+// Of a lane's elements: fours by a tree, then one after the other; elements of zero at the end change no bit.
+template <uint32_t kPer>
+__device__ __forceinline__ float sum_of_squares(const float (&x)[kPer]) {
+  float sum = 0;
+#pragma unroll
+  for (uint32_t k = 0; k < kPer; k += 4)
+    sum = __fadd_rn(sum, __fadd_rn(__fmaf_rn(x[k], x[k], __fmul_rn(x[k + 1], x[k + 1])),
+                                   __fmaf_rn(x[k + 2], x[k + 2], __fmul_rn(x[k + 3], x[k + 3]))));
+  return sum;
+}
+
+// A pair turned by an angle (cos, sin): the first and the second element.
+__device__ __forceinline__ float turned_first(float first, float second, float2 turn) {
+  return __fmaf_rn(first, turn.x, -__fmul_rn(second, turn.y));
+}
+__device__ __forceinline__ float turned_second(float first, float second, float2 turn) {
+  return __fmaf_rn(first, turn.y, __fmul_rn(second, turn.x));
+}
+
 // 1 / sqrt(mean of n squares + eps). An infinite or NaN sum gives 0 or NaN, as the division by the root would.
 __device__ __forceinline__ float inverse_root(float squares, uint32_t n, float eps) {
   return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, float(n)), eps)));
