@@ -2,8 +2,8 @@
 // plain numbers out.
 //
 // Of a sequence, runs of more than kDecodeRows neighbouring rows become tiles (fast) or whole rows; other rows are cut
-// into splits of kSplitKeys positions. What a row gives depends on its position, the window and which of the two it
-// goes to, not on other sequences or how a prompt's rows fall into tiles.
+// into splits of kSplitKeys or kFastSplitKeys positions. What a row gives depends on its position, the window and which
+// of the two it goes to, not on other sequences or how a prompt's rows fall into tiles.
 #pragma once
 
 #include <cstdint>

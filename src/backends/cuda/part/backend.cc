@@ -249,7 +249,8 @@ Status CudaBackend::grow(Memory& memory, uint64_t bytes, std::string_view what) 
   memory = {};
   ++generation_;
   ARGENT_LET(memory, Memory::of_device(*device_, bytes, what));
-  return {};
+  // Kernels read whole eights of rows, also of those that are not there.
+  return device_->check(cudaMemsetAsync(memory.data(), 0, bytes, device_->stream()), "cudaMemsetAsync");
 }
 
 // For a step that has been written.

@@ -39,7 +39,7 @@ struct Decode {
   static constexpr uint32_t kQueryTerms = kType == KvType::bf16 ? 3 : 2, kQueryParts = kQueryTerms - 1;
   static constexpr uint32_t kRowBytes = 2 * kD + 16;  // of V: an odd number of 16 bytes: 8 rows are in all banks
   static constexpr uint32_t kWarpBytes = kBlockKeys * kRowBytes;
-  static constexpr uint32_t kResident = kD > 128 ? 1 : 2;  // CTAs on a multiprocessor
+  static constexpr uint32_t kResident = (kD > 128 ? 8 : 16) / kWarps;  // CTAs on a multiprocessor
   // Shared memory, in bytes.
   static constexpr uint32_t kQueryAt = 0;                              // uint4 [kSteps][kQueryParts][32]
   static constexpr uint32_t kValueAt = kSteps * kQueryParts * 512;     // [kWarps]: V, then the warp's result
@@ -58,6 +58,7 @@ __device__ __forceinline__ uint4 load_now(const uint8_t* from) {
   return x;
 }
 
+// Compiled for earlier devices too, which have no clusters and take attention_any.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define ARGENT_CLUSTER __cluster_dims__(kRanks, 1, 1)
 #else
@@ -88,61 +89,63 @@ __global__ void ARGENT_CLUSTER __launch_bounds__(kThreads, Decode<kType, kD>::kR
   const uint32_t first_item = blockIdx.x / kRanks, n_clusters = gridDim.x / kRanks;
   AttentionItem item = a.work.items[first_item];
   const uint32_t n_items = a.work.counts[0];
-  if (first_item >= n_items) wait_for_previous();
-
-  for (uint32_t w = first_item; w < n_items; w += n_clusters) {
-    // Visible keys of the warp's block: [lo, hi).
-    const uint32_t block = item.first / kFastSplitKeys * kSplitBlocks + block_of_split, first_key = block * kBlockKeys;
-    const uint32_t lo = max(item.first, first_key) - first_key;
-    const uint32_t hi = min(max(item.end, first_key) - first_key, kBlockKeys);
-    const bool active = lo < hi;
-    const uint32_t entry = active ? uint32_t(a.tables[item.table + block]) : 0;
-    // Set on every path, or its registers would be taken for the whole loop.
-    uint4 keys[S::kPairs][kKeyTiles] = {};
-    const auto load = [&] {
-      const uint64_t at = entry * a.kv.block_bytes + kv_head * kHeadBytes;
-      const uint8_t* const from = a.kv.k + at + g * (2 * kD);
+  // Of the item that is next: the warp's block, its entry of the block table, its visible keys [lo, hi).
+  uint32_t lo, hi, entry, first_key;
+  const auto look = [&] {
+    const uint32_t block = item.first / kFastSplitKeys * kSplitBlocks + block_of_split;
+    first_key = block * kBlockKeys;
+    lo = max(item.first, first_key) - first_key;
+    hi = min(max(item.end, first_key) - first_key, kBlockKeys);
+    entry = lo < hi ? uint32_t(a.tables[item.table + block]) : 0;
+  };
+  uint4 keys[S::kPairs][kKeyTiles] = {};
+  const auto load = [&] {
+    const uint64_t at = entry * a.kv.block_bytes + kv_head * kHeadBytes;
+    const uint8_t* const from = a.kv.k + at + g * (2 * kD);
 #pragma unroll
-      for (uint32_t pair = 0; pair < S::kPairs; ++pair)
+    for (uint32_t pair = 0; pair < S::kPairs; ++pair)
 #pragma unroll
-        for (uint32_t j = 0; j < kKeyTiles; ++j) {
-          const uint8_t* const piece = from + 8 * j * (2 * kD) + 64 * pair;
-          if (32 * pair + 32 <= kD) {
-            keys[pair][j] = load_now(piece + 16 * t);
-          } else {
-            const uint2 half = *reinterpret_cast<const uint2*>(piece + 8 * t);
-            keys[pair][j] = make_uint4(half.x, half.y, 0, 0);
-          }
-        }
-      // Values that are not visible are zeros: their memory may hold anything. (Keys may; their scores are not used.)
-      constexpr uint32_t kRowChunks = kD / 8;
-      const uint8_t* const value_from = a.kv.v + at + 16 * lane;
-      if constexpr (32 % kRowChunks == 0) {
-        constexpr uint32_t kRows = 32 / kRowChunks;
-        const uint32_t row = lane / kRowChunks;
-        uint8_t* const to = values + row * S::kRowBytes + 16 * (lane % kRowChunks);
-#pragma unroll
-        for (uint32_t i = 0; i < kRowChunks; ++i)
-          copy_async(to + i * kRows * S::kRowBytes, value_from + 512 * i, row - lo + i * kRows < hi - lo);
-      } else {
-#pragma unroll
-        for (uint32_t i = 0; i < kRowChunks; ++i) {
-          const uint32_t chunk = lane + 32 * i, row = chunk / kRowChunks;
-          copy_async(values + row * S::kRowBytes + 16 * (chunk % kRowChunks), value_from + 512 * i, row - lo < hi - lo);
+      for (uint32_t j = 0; j < kKeyTiles; ++j) {
+        const uint8_t* const piece = from + 8 * j * (2 * kD) + 64 * pair;
+        if (32 * pair + 32 <= kD) {
+          keys[pair][j] = load_now(piece + 16 * t);
+        } else {
+          const uint2 half = *reinterpret_cast<const uint2*>(piece + 8 * t);
+          keys[pair][j] = make_uint4(half.x, half.y, 0, 0);
         }
       }
-      commit_copies();
-    };
-    bool loaded = !active;
-#pragma unroll 1
-    for (uint32_t pass = w == first_item ? 0 : 1; pass < 2; ++pass) {
-      if (pass) wait_for_previous();
-      if (!loaded && (pass || first_key + hi <= item.written)) {
-        load();
-        loaded = true;
+    // Values that are not visible are zeros: their memory may hold anything. (Keys may; their scores are not used.)
+    constexpr uint32_t kRowChunks = kD / 8;
+    const uint8_t* const value_from = a.kv.v + at + 16 * lane;
+    if constexpr (32 % kRowChunks == 0) {
+      constexpr uint32_t kRows = 32 / kRowChunks;
+      const uint32_t row = lane / kRowChunks;
+      uint8_t* const to = values + row * S::kRowBytes + 16 * (lane % kRowChunks);
+#pragma unroll
+      for (uint32_t i = 0; i < kRowChunks; ++i)
+        copy_async(to + i * kRows * S::kRowBytes, value_from + 512 * i, row - lo + i * kRows < hi - lo);
+    } else {
+#pragma unroll
+      for (uint32_t i = 0; i < kRowChunks; ++i) {
+        const uint32_t chunk = lane + 32 * i, row = chunk / kRowChunks;
+        copy_async(values + row * S::kRowBytes + 16 * (chunk % kRowChunks), value_from + 512 * i, row - lo < hi - lo);
       }
     }
+    commit_copies();
+  };
+  if (first_item < n_items) look();
+  bool loaded = first_item >= n_items || lo >= hi;
+#pragma unroll 1
+  for (uint32_t pass = 0; pass < 2; ++pass) {
+    if (pass) wait_for_previous();
+    if (!loaded && (pass || first_key + hi <= item.written)) {
+      load();
+      loaded = true;
+    }
+  }
 
+  for (uint32_t w = first_item; w < n_items; w += n_clusters) {
+    const bool active = lo < hi;
     // Queries: row g, in the order in which the products take them. Rows past the heads are zeros.
     constexpr uint32_t kQueryLoads = (S::kSteps * 32 + kThreads - 1) / kThreads;
     float4 queries[kQueryLoads];
@@ -240,11 +243,17 @@ __global__ void ARGENT_CLUSTER __launch_bounds__(kThreads, Decode<kType, kD>::kR
         for (uint32_t i = 0; i < kAtOnce; ++i) mma<kType>(x[i], p[0], v[i].x, v[i].y);
 #pragma unroll
         for (uint32_t i = 0; i < kAtOnce; ++i) mma<kType>(x[i], p[1], v[i].z, v[i].w);
+        __syncwarp();  // all lanes have read these columns
 #pragma unroll
         for (uint32_t i = 0; i < kAtOnce; ++i)
           *reinterpret_cast<float2*>(to + 16 * (tile + i)) = make_float2(x[i][0] + x[i][2], x[i][1] + x[i][3]);
       }
     }
+    // Not to be kept until the next item's.
+#pragma unroll
+    for (uint32_t pair = 0; pair < S::kPairs; ++pair)
+#pragma unroll
+      for (uint32_t j = 0; j < kKeyTiles; ++j) keys[pair][j] = make_uint4(0, 0, 0, 0);
     if (t == 0) stats[warp * kHeads + g] = make_float2(most, sum);
     __syncthreads();
 
@@ -287,6 +296,11 @@ __global__ void ARGENT_CLUSTER __launch_bounds__(kThreads, Decode<kType, kD>::kR
       merged[i] = merge(x, stat, maximum, total);
       if (d == 0) merged_stats[h] = make_float4(maximum, total, 0, 0);
     }
+    const uint32_t q_row = item.q_row, slot = item.slot;
+    if (more) {
+      item = next;
+      look();
+    }
     cluster_arrive();
     cluster_wait();
 
@@ -302,13 +316,14 @@ __global__ void ARGENT_CLUSTER __launch_bounds__(kThreads, Decode<kType, kD>::kR
       }
     }
     cluster_arrive();
+    float maximum = 0, total = 1;
+    float4 y = make_float4(0, 0, 0, 0);
+    if (mine) y = merge(x, stat, maximum, total);
+    if (more && lo < hi) load();
     if (thread / 32 * 32 < share) {
-      float maximum, total;
-      float4 y = make_float4(0, 0, 0, 0);
-      if (mine) y = merge(x, stat, maximum, total);
-      if (item.slot != kWholeRow) {
+      if (slot != kWholeRow) {
         const uint32_t h = i / (kD / 4), d = 4 * (i % (kD / 4));
-        float* const to = a.partial + (uint64_t(item.slot) * a.n_head + first_head + h) * (kD + 4);
+        float* const to = a.partial + (uint64_t(slot) * a.n_head + first_head + h) * (kD + 4);
         if (mine) *reinterpret_cast<float4*>(to + d) = y;
         if (mine && d == 0) *reinterpret_cast<float2*>(to + kD) = make_float2(maximum, total);
       } else {
@@ -317,14 +332,15 @@ __global__ void ARGENT_CLUSTER __launch_bounds__(kThreads, Decode<kType, kD>::kR
           y.x *= inverse, y.y *= inverse, y.z *= inverse, y.w *= inverse;
         }
         const uint64_t column = uint64_t(first_head) * kD + 4 * i;
-        if (a.y && mine) *reinterpret_cast<float4*>(a.y + uint64_t(item.q_row) * a.n_head * kD + column) = y;
-        if (a.q8.q) store_quantized(a.q8, item.q_row, uint32_t(column / 32), y, mine);
+        if (a.y && mine) *reinterpret_cast<float4*>(a.y + uint64_t(q_row) * a.n_head * kD + column) = y;
+        if (a.q8.q) store_quantized(a.q8, q_row, uint32_t(column / 32), y, mine);
       }
     }
-    item = next;
-    cluster_wait();  // what others read here is free again, and so are queries and values
+    cluster_wait();  // what others read here is free again, and so are queries
   }
 }
+
+#undef ARGENT_CLUSTER
 
 template <KvType kType, uint32_t kD>
 void launch_decode(Launch& launch, const DecodeArgs& args, uint32_t max_items) {

@@ -126,13 +126,13 @@ void heads(Launch& launch, const Heads& h, const StepRows& step, const KvPlace& 
 
 // ---- attention (attention*.cu) -------------------------------------------------------------------------------------
 
-// Attention in fixed splits: positions [256 i, 256 i + 256) of a sequence are a split, its partial result is the same
+// Attention in fixed splits: positions [n i, n i + n) of a sequence are a split, its partial result is the same
 // whatever else is in the step, and the splits of a row are combined in order. The lists are made by the host
 // (attention_work.h) for each step and layer group; grids do not depend on what is in them, kernels walk them. They and
 // the block tables are copied to the device before the step's first kernel: kernels read them before they wait.
 inline constexpr uint32_t kSplitKeys = 256;
-// The same for attention_is_fast: a cluster of CTAs has a split.
-inline constexpr uint32_t kSplitRanks = 4, kFastSplitKeys = kSplitRanks * kSplitKeys;
+// Of attention_is_fast, where a cluster of kSplitRanks CTAs has a split.
+inline constexpr uint32_t kFastSplitKeys = 1024, kSplitRanks = 8;
 inline constexpr uint32_t kTileRows = 64;
 inline constexpr uint32_t kWholeRow = ~0u;
 struct AttentionItem {  // a row and those of its keys that are in a split, or all of them

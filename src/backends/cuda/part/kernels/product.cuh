@@ -13,8 +13,6 @@
 // where one more warp adds them up in the order of the warps while the others are at the next tile.
 #pragma once
 
-#include <type_traits>
-
 #include "backends/cuda/part/kernels/launch.cuh"
 #include "backends/cuda/part/kernels/planes.cuh"
 
@@ -169,10 +167,6 @@ __device__ __forceinline__ void mma_16(int (&d)[4], uint32_t a0, uint32_t a1, ui
 // Up to so many rows a product's sums are those of one row.
 inline constexpr uint32_t kSameSums = 16;
 
-// Rows of activations that a launch has at most, in eights.
-template <uint32_t kRows>
-inline constexpr uint32_t kEights = (kRows + 7) / 8;
-
 // Activations of a step: records of its groups, those of the next eight rows `eight` bytes further.
 struct StepRows8 {
   const uint8_t* record;
@@ -270,67 +264,6 @@ struct FewSums {
   }
 };
 
-// Sums of more rows, one each.
-template <Format F, uint32_t kRows>
-struct ManySums {
-  static constexpr PlaneShape s = plane_shape<F>();
-  static constexpr uint32_t kSides = s.group == 16 ? 2 : 1;
-  float acc[kEights<kRows>][4] = {};
-
-  __device__ __forceinline__ void add(const StepWeights<F, false>& w, const StepRows8& x, uint32_t lane) {
-    const int zero[4] = {kFloatBits, kFloatBits, kFloatBits, kFloatBits};
-    const uint32_t pair = lane % 4;
-    uint32_t both[2][4];
-#pragma unroll
-    for (uint32_t k = 0; k < kStepGroups; ++k) {
-      if (!by_256(s.scales) && k >= x.n_groups) break;
-      if (k % 2 == 0) w.operands(k / 2, both);
-      const uint32_t(&a)[4] = both[k % 2];
-      ScaleMin of[kSides][2];
-#pragma unroll
-      for (uint32_t side = 0; side < kSides; ++side)
-#pragma unroll
-        for (uint32_t upper = 0; upper < 2; ++upper) of[side][upper] = w.scale(k, side, upper);
-#pragma unroll
-      for (uint32_t n = 0; n < kEights<kRows>; ++n) {
-        if (n && 8 * n >= x.some) break;
-        const uint8_t* from = x.record + n * x.eight + k * kQ8Record;
-        const uint2 b = reinterpret_cast<const uint2*>(from)[lane];
-        const float* scales = reinterpret_cast<const float*>(from + 256);
-        const float2 scale = reinterpret_cast<const float2*>(scales)[pair];
-        float2 sums[kSides];
-        if constexpr (s.min && kSides == 1) sums[0] = reinterpret_cast<const float2*>(scales + 8)[pair];
-        if constexpr (s.min && kSides == 2) {
-          const float4 all = reinterpret_cast<const float4*>(scales + 16)[pair];
-          sums[0] = make_float2(all.x, all.z), sums[1] = make_float2(all.y, all.w);
-        }
-#pragma unroll
-        for (uint32_t side = 0; side < kSides; ++side) {
-          int d[4];
-          if constexpr (kSides == 1)
-            mma_32<s.min>(d, a, b, zero);
-          else
-            mma_16<s.min>(d, a[2 * side], a[2 * side + 1], side ? b.y : b.x, zero);
-#pragma unroll
-          for (uint32_t i = 0; i < 4; ++i) {
-            const ScaleMin& r = of[side][i / 2];
-            acc[n][i] = __fmaf_rn(as_sum(d[i]), __fmul_rn(r.scale, i % 2 ? scale.y : scale.x), acc[n][i]);
-            if constexpr (s.min) acc[n][i] = __fmaf_rn(r.min, i % 2 ? sums[side].y : sums[side].x, acc[n][i]);
-          }
-        }
-      }
-    }
-  }
-
-  __device__ __forceinline__ void store(float* to, uint32_t lane) const {
-#pragma unroll
-    for (uint32_t n = 0; n < kEights<kRows>; ++n) {
-      float* at = to + (8 * n + 2 * (lane % 4)) * kPanelRows + lane / 4;
-      at[0] = acc[n][0], at[kPanelRows] = acc[n][1], at[8] = acc[n][2], at[kPanelRows + 8] = acc[n][3];
-    }
-  }
-};
-
 __device__ __forceinline__ float activate(float x, bool gelu) {
   if (!gelu) return x / (1.0f + expf(-x));
   const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
@@ -350,27 +283,25 @@ inline constexpr uint32_t kMostWarps = 15;
 
 // Steps whose weights a warp has or waits for: about 10 KB of them, so that those of 14 and more warps keep the memory
 // busy, which wants 48 to 64 KB in flight a multiprocessor.
-template <Format F, uint32_t kRows>
-inline constexpr uint32_t kRing = kRows > 8 || StepBytes<F>::kAll > 4400 ? 2
-                                  : StepBytes<F>::kAll > 3200            ? 3
-                                                                         : 4;
-// Of partial sums: two, so that a warp need not wait until those of the tile before are added up.
-template <uint32_t kRows>
-inline constexpr uint32_t kPartBuffers = kRows > 8 ? 1 : 2;
+template <Format F>
+inline constexpr uint32_t kRing = StepBytes<F>::kAll > 4400   ? 2
+                                  : StepBytes<F>::kAll > 3200 ? 3
+                                                              : 4;
+// Of partial sums, so that a warp need not wait until those of the tile before are added up.
+inline constexpr uint32_t kPartBuffers = 2;
 
 // Threads: 32 a warp, warps_of(...) warps and one to add up. Shared memory: product_shared<F, kRows>(warps).
 template <Format F, uint32_t kRows>
 constexpr uint32_t product_shared(uint32_t n_warps) {
-  return (kPartBuffers<kRows> * n_warps + 1) * kPanelRows * 8 * kEights<kRows> * sizeof(float) +
-         n_warps * kRing<F, kRows> * StepBytes<F>::kAll;
+  return (kPartBuffers * n_warps + 1) * kPanelRows * 8 * sizeof(float) + n_warps * kRing<F> * StepBytes<F>::kAll;
 }
 
 template <Format F, uint32_t kRows>
 __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __grid_constant__ ProductArgs args) {
   constexpr PlaneShape s = plane_shape<F>();
-  using Sums = std::conditional_t<kRows <= 8, FewSums<F, kRows>, ManySums<F, kRows>>;
-  constexpr uint32_t kPart = 8 * kEights<kRows> * kPanelRows;  // floats of a warp's partial sums: [column][row]
-  constexpr uint32_t kBuffers = kPartBuffers<kRows>, kFull = 1, kEmpty = 3;  // barriers of the buffers
+  using Sums = FewSums<F, kRows>;
+  constexpr uint32_t kPart = 8 * kPanelRows;                          // floats of a warp's partial sums: [column][row]
+  constexpr uint32_t kBuffers = kPartBuffers, kFull = 1, kEmpty = 3;  // barriers of the buffers
   extern __shared__ __align__(16) float shared[];  // [buffer][warp][kPart], what the gate gave, [warp][kRing] steps
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32 - 1;
   const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end;  // with glu: gate and up of a tile are neighbours
@@ -396,7 +327,7 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
       const PartArgs& part = args.parts[index];
       bar_sync<kFull>(k % kBuffers, blockDim.x);
       const float* from = shared + k % kBuffers * n_warps * kPart;
-      for (uint32_t i = lane; i < min(args.some, 8 * kEights<kRows>) * kPanelRows; i += 32) {
+      for (uint32_t i = lane; i < args.some * kPanelRows; i += 32) {
         float sum = from[i];
         for (uint32_t other = 1; other < n_warps; ++other) sum = __fadd_rn(sum, from[other * kPart + i]);
         if constexpr (s.shift > 0) sum = __fmul_rn(sum, 1.0f / float(1 << s.shift));
@@ -426,8 +357,8 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
   const uint64_t eight = uint64_t(n_groups) * kQ8Record;
   const uint8_t* records = args.q + args.first_row / 8 * eight;
   Sums sums;
-  uint8_t* ring = reinterpret_cast<uint8_t*>(shared + (kBuffers * n_warps + 1) * kPart) +
-                  warp * kRing<F, kRows> * StepBytes<F>::kAll;
+  uint8_t* ring =
+      reinterpret_cast<uint8_t*>(shared + (kBuffers * n_warps + 1) * kPart) + warp * kRing<F> * StepBytes<F>::kAll;
   // Copies run ahead of what is computed with, over the tiles too.
   uint32_t copy_item = item, copy_step_at = begin, copy_slot = 0, index = 0, unit = 0;
   const auto copy_next = [&] {
@@ -443,9 +374,9 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
       if (++copy_step_at == end) copy_step_at = begin, copy_item = next_item(copy_item);
     }
     end_copies();
-    if (++copy_slot == kRing<F, kRows>) copy_slot = 0;
+    if (++copy_slot == kRing<F>) copy_slot = 0;
   };
-  for (uint32_t i = 0; i + 1 < kRing<F, kRows>; ++i) copy_next();
+  for (uint32_t i = 0; i + 1 < kRing<F>; ++i) copy_next();
   wait_for_previous();
   let_next_start();
   const uint8_t* const first_record = records + begin * kStepGroups * kQ8Record;
@@ -453,10 +384,10 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
   for (uint32_t step = begin, slot = 0, n_done = 0; item < n_items;) {
     __syncwarp();  // nobody reads what is written over now
     copy_next();
-    wait_for_copies<kRing<F, kRows> - 1>();
+    wait_for_copies<kRing<F> - 1>();
     __syncwarp();
     sums.add({ring + slot * StepBytes<F>::kAll, lane}, {record, eight, n_groups - step * kStepGroups, args.some}, lane);
-    if (++slot == kRing<F, kRows>) slot = 0;
+    if (++slot == kRing<F>) slot = 0;
     record += kStepGroups * kQ8Record;
     if (++step < end) continue;
     const uint32_t buffer = n_done % kBuffers;
@@ -470,8 +401,9 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
 
 // Warps that share a tile's columns: a function of the columns alone, since it decides the order of sums. Long rows are
 // those of matrices with few tiles (down projections), which want more warps a tile; then the number that leaves the
-// fewest without a step.
-inline uint32_t warps_of(uint32_t n_steps) {
+// fewest without a step. Two warps a tile for wide matrices lost: 29 us instead of 23 for 37,888 rows of Q4_K.
+inline uint32_t warps_of(uint32_t n_in) {
+  const uint32_t n_steps = (n_in + kStepChunks * kChunk - 1) / (kStepChunks * kChunk);
   const uint32_t least = n_steps < 32 ? 6 : 11, most = n_steps < 32 ? 8 : kMostWarps;
   if (n_steps <= most) return n_steps;
   uint32_t best = least, best_rounds = ~0u;
@@ -484,8 +416,7 @@ inline uint32_t warps_of(uint32_t n_steps) {
 
 template <Format F, uint32_t kRows>
 void start_product(Launch& launch, const ProductArgs& args) {
-  const uint32_t n_steps = (args.n_chunks + kStepChunks - 1) / kStepChunks;
-  const uint32_t n_warps = warps_of(n_steps), shared = product_shared<F, kRows>(n_warps);
+  const uint32_t n_warps = warps_of(args.n_in), shared = product_shared<F, kRows>(n_warps);
   if (shared > 48 * 1024)
     launch.note(cudaFuncSetAttribute(reinterpret_cast<const void*>(product_kernel<F, kRows>),
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)),
@@ -499,22 +430,6 @@ void start_product(Launch& launch, const ProductArgs& args) {
   const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end / (args.glu ? 2 : 1);
   const uint32_t grid = min(n_items, uint32_t(n_multiprocessors * max(each, 1)));
   start(launch, "product", product_kernel<F, kRows>, dim3(grid), dim3(n_warps * 32 + 32), shared, args);
-}
-
-// Launches of at most 64 rows, or, where the sums are to be those of one row, of eight; instantiated in product_*.cu.
-template <Format F>
-void product_of(Launch& launch, ProductArgs args) {
-  for (args.first_row = 0; args.first_row < args.n_rows; args.first_row += args.some) {
-    args.some = min(args.n_rows <= kSameSums ? 8u : 64u, args.n_rows - args.first_row);
-    if (args.some == 1)
-      start_product<F, 1>(launch, args);
-    else if (args.some <= 4)
-      start_product<F, 4>(launch, args);
-    else if (args.some <= 8)
-      start_product<F, 8>(launch, args);
-    else
-      start_product<F, 64>(launch, args);
-  }
 }
 
 }  // namespace argent::cuda

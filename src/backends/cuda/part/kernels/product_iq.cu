@@ -1,5 +1,5 @@
 // Products of the formats whose quants are looked up.
-#include "backends/cuda/part/kernels/product.cuh"
+#include "backends/cuda/part/kernels/product_many.cuh"
 
 namespace argent::cuda {
 

@@ -1,5 +1,5 @@
 // Products of the K formats.
-#include "backends/cuda/part/kernels/product.cuh"
+#include "backends/cuda/part/kernels/product_many.cuh"
 
 namespace argent::cuda {
 

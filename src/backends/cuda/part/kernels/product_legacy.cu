@@ -1,5 +1,5 @@
 // Products of the formats with a scale, or a scale and a min, for every 32 columns.
-#include "backends/cuda/part/kernels/product.cuh"
+#include "backends/cuda/part/kernels/product_many.cuh"
 
 namespace argent::cuda {
 
