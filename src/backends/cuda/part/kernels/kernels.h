@@ -40,11 +40,12 @@ void quantize(Launch& launch, const float* x, uint32_t n_rows, uint32_t n_in, co
 // One of up to three products of the same rows in one launch.
 struct ProductPart {
   Matrix w;
-  float* y = nullptr;                // [n_rows][n_out]
-  const float* bias = nullptr;       // [n_out] f32, or null
-  const float* residual = nullptr;   // [n_rows][n_out], added; may be y; or null
+  float* y = nullptr;               // [n_rows][n_out]
+  const float* bias = nullptr;      // [n_out] f32, or null
+  const float* residual = nullptr;  // [n_rows][n_out], added; may be y; or null
 };
-// y = x w^T (+ bias) (+ residual). x: used by float formats; q: by the others; either may be absent where no part uses it.
+// y = x w^T (+ bias) (+ residual). x: used by float formats; q: by the others; either may be absent where no part uses
+// it.
 void products(Launch& launch, const ProductPart* parts, uint32_t n_parts, const float* x, const Q8& q, uint32_t n_rows);
 enum class Act : uint8_t { silu, gelu };
 // True where gate and up can be one launch; else products() and gate_up().
@@ -90,10 +91,10 @@ struct KvSequence {
   uint32_t first_row, n_rows, length, table;  // as in metal/kernels/args_step.h
 };
 struct StepRows {
-  const int32_t* positions;       // [n_rows]
-  const uint32_t* row_sequence;   // [n_rows]
-  const KvSequence* sequences;    // of the layer group
-  const int32_t* tables;          // of the layer group
+  const int32_t* positions;      // [n_rows]
+  const uint32_t* row_sequence;  // [n_rows]
+  const KvSequence* sequences;   // of the layer group
+  const int32_t* tables;         // of the layer group
 };
 // A layer's part of the cache: block b of the group at base + b * block_bytes. K of a block: [n_head_kv][32][d_head],
 // elements first, then q8_0's scales (halves, [n_head_kv][32][d_head / 32]); V the same with d_value.
@@ -199,7 +200,8 @@ void top_k(Launch& launch, const float* logits, uint8_t* list, uint32_t n_rows, 
 enum class Filter : uint8_t { top_p, min_p, temperature };
 void filter(Launch& launch, Filter f, const uint8_t* from, uint8_t* to, uint32_t n_rows, uint32_t n_vocab,
             const SampleStep& step);
-void draw(Launch& launch, const uint8_t* list, int32_t* token, uint32_t n_rows, uint32_t n_vocab, const SampleStep& step);
+void draw(Launch& launch, const uint8_t* list, int32_t* token, uint32_t n_rows, uint32_t n_vocab,
+          const SampleStep& step);
 // Tokens of a step: those that are ~slot become what the slot holds. And back: what the output rows sampled to slots.
 void resolve_tokens(Launch& launch, const int32_t* tokens, int32_t* ids, uint32_t n_rows, const SampleStep& step);
 void store_tokens(Launch& launch, const int32_t* sampled, uint32_t n_rows, const SampleStep& step);
