@@ -8,14 +8,15 @@
 namespace argent {
 namespace {
 
-// The part beside the program or where packages put it; empty: neither.
+// The part beside the program or, of a program in bin, where packages put it; empty: neither.
 std::string part_path() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return "";
   const std::filesystem::path folder = program.parent_path();
-  for (const std::filesystem::path& place : {folder, folder.parent_path() / "lib/argent"})
-    if (std::filesystem::exists(place / cuda::kPartFile, error)) return (place / cuda::kPartFile).string();
+  if (std::filesystem::exists(folder / cuda::kPartFile, error)) return (folder / cuda::kPartFile).string();
+  const std::filesystem::path packaged = folder.parent_path() / "lib/argent" / cuda::kPartFile;
+  if (folder.filename() == "bin" && std::filesystem::exists(packaged, error)) return packaged.string();
   return "";
 }
 

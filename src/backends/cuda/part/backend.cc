@@ -21,6 +21,9 @@ namespace {
 constexpr uint64_t kKvAlignment = 128;                // of a layer's K and V in a block
 constexpr uint64_t kSpareLogits = 64 << 20;           // pinned memory for logits grows to twice the need, up to here
 constexpr std::chrono::milliseconds kHoldAtMost{20};  // of a profiled step's first kernel
+// Of the device's memory, beside weights, cache and arena: int8 activations, partial results of attention, step data,
+// graphs, kernels.
+constexpr uint64_t kOwnBytes = 256 << 20;
 constexpr std::string_view kFamilies[] = {"graphs", "dependent"};
 
 struct Options {
@@ -51,7 +54,13 @@ class CudaBackend final : public Backend {
     return op.workspace ? op.workspace(graph, node, n_rows) : 0;
   }
   BackendCaps caps() const override {
-    return {device_->name(), device_->description(), device_->memory_free(), true, false, false};
+    const uint64_t free = device_->memory_free();
+    return {device_->name(),
+            device_->description(),
+            free > kOwnBytes ? free - kOwnBytes : std::min<uint64_t>(free, 1),
+            true,
+            false,
+            false};
   }
 
   uint64_t weight_bytes(const Graph& graph, ValueId weight) const override {
@@ -203,6 +212,9 @@ Result<PlanId> CudaBackend::compile(Plan plan) {
   if (plan.arena_bytes.size() != 1 || !resources_.arena || plan.arena_bytes[0] > arena_bytes_)
     return fail(Code::internal, "{}: the plan wants an arena of {} bytes, {} were allocated", device_->name(),
                 plan.arena_bytes.empty() ? 0 : plan.arena_bytes[0], arena_bytes_);
+  if (graph.sampled != kNone && plan.key.n_outputs > kMostGrid)
+    return fail(Code::unsupported, "{}: {} rows that sample, at most {}", device_->name(), plan.key.n_outputs,
+                kMostGrid);
   for (const Node& node : graph.nodes) {
     if (const std::string why = missing_kernel(graph, node); !why.empty()) return fail(Code::unsupported, "{}", why);
     for (const ValueId id : node.outputs)  // kernels count elements in 32 bits

@@ -7,7 +7,8 @@
 namespace argent::cuda {
 namespace {
 
-constexpr int kLeastCapability = 80;  // what the kernels are written for
+constexpr int kLeastCapability = 80;               // what the kernels are written for
+constexpr size_t kLeastSharedMemory = 227 * 1024;  // a block's; what products have tuned their rings for
 // A wait is short next to the call that would put the thread to sleep, so that it looks again and again at first.
 constexpr std::chrono::microseconds kSpin{300}, kYield{20000}, kNap{50};
 constexpr std::chrono::seconds kWatchdog{60};  // the longest step takes a few seconds
@@ -33,6 +34,9 @@ Result<std::unique_ptr<Device>> Device::open(uint32_t index) {
       fmt::format("{}, compute capability {}.{}", properties.name, properties.major, properties.minor);
   if (device->capability_ < kLeastCapability)
     return fail(Code::unsupported, "{}: the kernels need 8.0 or later", device->description_);
+  if (properties.sharedMemPerBlockOptin < kLeastSharedMemory)
+    return fail(Code::unsupported, "{}: {} KiB of shared memory a block, the kernels need {}", device->description_,
+                properties.sharedMemPerBlockOptin / 1024, kLeastSharedMemory / 1024);
   ARGENT_TRY(
       device->check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
   return device;
@@ -77,11 +81,12 @@ Status Device::wait(cudaEvent_t event) {
   if (lost()) return fail(Code::internal, "{}", lost_);
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
+    // Before the question: a program that was stopped in between has not waited.
+    const auto waited = std::chrono::steady_clock::now() - start;
     const cudaError_t state = cudaEventQuery(event);
     if (state == cudaSuccess) return {};
     if (state != cudaErrorNotReady) return check(state, "a step's kernels");
     cudaGetLastError();  // "not ready" counts as an error, which must not be found later
-    const auto waited = std::chrono::steady_clock::now() - start;
     if (waited > kWatchdog) {
       lost_ = fmt::format(
           "{} ({}): a step did not end within {} s; the device cannot be used until the program starts "

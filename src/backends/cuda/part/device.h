@@ -16,7 +16,7 @@ namespace argent::cuda {
 // Calls come from one thread at a time, each thread after use(). Memory and events of a device end before it.
 class Device {
  public:
-  // unsupported: no such device, or one before compute capability 8.0.
+  // unsupported: no such device, or one before compute capability 8.0 or with little shared memory.
   static Result<std::unique_ptr<Device>> open(uint32_t index);
   ~Device();
   Device(const Device&) = delete;

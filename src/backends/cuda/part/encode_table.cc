@@ -79,6 +79,10 @@ std::string missing_kernel(const Graph& graph, const Node& node) {
   if (node.op == Op::attention && std::max(node.attrs.d_head, node.attrs.d_value) > kMostHead)
     return fmt::format("attention: NONE on CUDA for heads of {} and {}, at most {}", node.attrs.d_head,
                        node.attrs.d_value, kMostHead);
+  const bool norms = node.op == Op::rms_norm || node.op == Op::norm_mul || node.op == Op::add_norm_mul ||
+                     node.op == Op::norm_mul_add || node.op == Op::norm_add_norm;
+  if (const uint32_t group = node.attrs.group ? node.attrs.group : first.width; norms && group > kMostNorm)
+    return fmt::format("{}: NONE on CUDA for {} elements, at most {}", op.name, group, kMostNorm);
   for (const ValueId id : node.inputs) {
     const Value& v = graph.value(id);
     if (v.kind == ValueKind::weight && v.width % info(v.format).block)

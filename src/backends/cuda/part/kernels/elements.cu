@@ -1,5 +1,6 @@
 // Elementwise functions and rows by index. Four elements a thread, in one load where pointers and lengths allow. add,
 // mul and scale are the exact operations, nothing is contracted; functions use the accurate expf and tanhf.
+#include "backends/cuda/part/kernels/activation.cuh"
 #include "backends/cuda/part/kernels/kernels.h"
 #include "backends/cuda/part/kernels/launch.cuh"
 
@@ -8,13 +9,6 @@ namespace {
 
 constexpr uint32_t kThreads = 256, kPerThread = 4;
 
-// x sigmoid(of). exp overflows below -88 of `of`: x / inf is 0, where x times the sigmoid is below 1e-36.
-__device__ __forceinline__ float times_sigmoid(float x, float of) { return x / (1.0f + expf(-of)); }
-// 0.5 x (1 + tanh(u)) = x sigmoid(2 u), without the cancellation that 1 + tanh has; 1.5957... is 2 sqrt(2 / pi).
-__device__ __forceinline__ float gelu(float x) {
-  return times_sigmoid(x, x * (x * x * 0.044715f + 1.0f) * 1.5957691216f);
-}
-
 __device__ __forceinline__ float apply(Unary f, float parameter, float x) {
   switch (f) {
     case Unary::copy:
@@ -22,7 +16,7 @@ __device__ __forceinline__ float apply(Unary f, float parameter, float x) {
     case Unary::scale:
       return __fmul_rn(x, parameter);
     case Unary::silu:
-      return times_sigmoid(x, x);
+      return silu(x);
     case Unary::gelu:
       return gelu(x);
     case Unary::sigmoid:
@@ -42,7 +36,7 @@ __device__ __forceinline__ float apply(Binary f, float x, float z) {
     case Binary::mul_sigmoid:
       return x * times_sigmoid(1.0f, z);
     case Binary::silu_mul:
-      return times_sigmoid(x, x) * z;
+      return silu(x) * z;
     case Binary::gelu_mul:
       return gelu(x) * z;
   }

@@ -1,5 +1,6 @@
 // The CUDA kernels as the host sees them: one function a kernel family, device pointers and plain numbers in. Nothing
-// here allocates or waits. Activations are f32, row after row. All kernels are right from sm_80 on.
+// here allocates or waits. Activations are f32, row after row. They are written for sm_80 and later; products want
+// 227 KiB of shared memory a block (sm_90, sm_100).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace argent::cuda {
 
-// ---- matrix products (planes.h, relay.cu, product*.cu, quantize.cu, embed.cu) --------------------------------------
+// ---- matrix products (planes.cuh, relay.cu, product*.cu) --------------------------------------
 
 // A weight matrix as relay() lays it out. Float formats: as in the file.
 struct Matrix {
@@ -57,6 +58,8 @@ void embed(Launch& launch, const Matrix& w, const int32_t* ids, uint32_t n_rows,
 
 // ---- rows (rows.cu, elements.cu) -----------------------------------------------------------------------------------
 
+inline constexpr uint32_t kMostNorm = 32768;  // elements of a norm
+inline constexpr uint32_t kMostGrid = 65535;  // rows that sample
 // Groups of a row: x / sqrt(mean(x^2) + eps) (* w, repeated along the row where it is shorter). group: elements of a
 // norm, a divisor of width; w: null or n_w f32, n_w a divisor of width. All may work in place.
 struct Norm {

@@ -14,7 +14,7 @@
 //   scales  one of the layouts of Scales, by 64 columns or by 256
 //
 // Formats without mins store quants with the highest bit flipped and in a byte's high bits, so that it is a signed
-// byte: kShift is how far up, and the sum is divided by 2^kShift at the end, which is exact.
+// byte: shift is how far up, and the sum is divided by 2^shift at the end, which is exact.
 #pragma once
 
 #include "backends/cuda/part/kernels/kernels.h"
@@ -55,7 +55,7 @@ struct PlaneShape {
   Scales scales;
   uint8_t group;  // columns of a scale
   bool min, lookup;
-  uint8_t shift;  // kShift above; the flipped bit is 7 - shift of the quant
+  uint8_t shift;  // shift above; the flipped bit is 7 - shift of the quant
 };
 
 template <Format F>
@@ -143,8 +143,9 @@ void with_format(Format format, const Function& function) {
     return function.template operator()<Format::name>();
     ARGENT_CASE(q4_0)
     ARGENT_CASE(q4_1)
-    ARGENT_CASE(q5_0) ARGENT_CASE(q5_1) ARGENT_CASE(q8_0) ARGENT_CASE(q2_k) ARGENT_CASE(q3_k) ARGENT_CASE(q4_k)
-        ARGENT_CASE(q5_k) ARGENT_CASE(q6_k) ARGENT_CASE(iq4_nl) ARGENT_CASE(iq4_xs) ARGENT_CASE(mxfp4)
+    ARGENT_CASE(q5_0)
+    ARGENT_CASE(q5_1) ARGENT_CASE(q8_0) ARGENT_CASE(q2_k) ARGENT_CASE(q3_k) ARGENT_CASE(q4_k) ARGENT_CASE(q5_k)
+        ARGENT_CASE(q6_k) ARGENT_CASE(iq4_nl) ARGENT_CASE(iq4_xs) ARGENT_CASE(mxfp4)
 #undef ARGENT_CASE
             default : return;
   }

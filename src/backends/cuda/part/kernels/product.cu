@@ -82,19 +82,23 @@ uint32_t tiles_of(const Matrix& w) { return (w.n_out + kPanelRows - 1) / kPanelR
 
 }  // namespace
 
-#define ARGENT_EXTERN(name) extern template void product_of<Format::name>(Launch&, ProductArgs);
-ARGENT_EXTERN(q4_0)
-ARGENT_EXTERN(q4_1)
-ARGENT_EXTERN(q5_0)
-ARGENT_EXTERN(q5_1)
-ARGENT_EXTERN(q8_0)
-ARGENT_EXTERN(q2_k)
-ARGENT_EXTERN(q3_k)
-ARGENT_EXTERN(q4_k) ARGENT_EXTERN(q5_k) ARGENT_EXTERN(q6_k) ARGENT_EXTERN(iq4_nl) ARGENT_EXTERN(iq4_xs)
-    ARGENT_EXTERN(mxfp4)
+#define ARGENT_EXTERN(name) extern template void product_of<Format::name>(Launch&, ProductArgs)
+ARGENT_EXTERN(q4_0);
+ARGENT_EXTERN(q4_1);
+ARGENT_EXTERN(q5_0);
+ARGENT_EXTERN(q5_1);
+ARGENT_EXTERN(q8_0);
+ARGENT_EXTERN(q2_k);
+ARGENT_EXTERN(q3_k);
+ARGENT_EXTERN(q4_k);
+ARGENT_EXTERN(q5_k);
+ARGENT_EXTERN(q6_k);
+ARGENT_EXTERN(iq4_nl);
+ARGENT_EXTERN(iq4_xs);
+ARGENT_EXTERN(mxfp4);
 #undef ARGENT_EXTERN
 
-        void quantize(Launch& launch, const float* x, uint32_t n_rows, uint32_t n_in, const Q8& to) {
+void quantize(Launch& launch, const float* x, uint32_t n_rows, uint32_t n_in, const Q8& to) {
   start(launch, "quantize", quantize_kernel, dim3(n_rows, (n_in + 255) / 256), dim3(256), 0, x, n_in, to);
 }
 

@@ -7,12 +7,13 @@
 // only the columns of its own group are looked at, the lanes keep those of different groups, and scales are decoded and
 // multiplied once a group, by one lane.
 //
-// A CTA has a tile of 16 weight rows at a time and its warps share the columns, each a run of steps. A warp asks for
-// its next step's weights before it computes with those it has, also where the next step is of another tile, and for
+// A CTA has a tile of 16 weight rows at a time and its warps share the columns, each a run of steps. A warp has a ring
+// of steps in shared memory and copies ahead of what it computes with, also where the next step is of another tile, and
 // the first ones before it waits for the kernel that makes the activations. Partial sums go to shared memory, from
 // where one more warp adds them up in the order of the warps while the others are at the next tile.
 #pragma once
 
+#include "backends/cuda/part/kernels/activation.cuh"
 #include "backends/cuda/part/kernels/launch.cuh"
 #include "backends/cuda/part/kernels/planes.cuh"
 
@@ -26,9 +27,8 @@ struct PartArgs {
 };
 struct ProductArgs {
   PartArgs parts[3];
-  uint32_t n_parts, n_in, n_chunks,
-      n_rows;  // n_rows: of q and y, of which this launch has rows [first_row, first_row + some)
-  uint32_t first_row, some;
+  uint32_t n_parts, n_in, n_chunks;
+  uint32_t n_rows, first_row, some;  // of q and y; this launch has rows [first_row, first_row + some)
   const uint8_t* q;
   bool glu, gelu;  // parts 0 and 1 are gate and up of one y
 };
@@ -167,14 +167,13 @@ __device__ __forceinline__ void mma_16(int (&d)[4], uint32_t a0, uint32_t a1, ui
 // Up to so many rows a product's sums are those of one row.
 inline constexpr uint32_t kSameSums = 16;
 
-// Activations of a step: records of its groups, those of the next eight rows `eight` bytes further.
-struct StepRows8 {
+// Activations of a step: records of its groups, those that are there, and rows.
+struct StepRecords {
   const uint8_t* record;
-  uint64_t eight;
-  uint32_t n_groups, some;  // of the step that are there; rows
+  uint32_t n_groups, some;
 };
 
-// Sums of up to 8 rows, which are kept apart by group modulo 8.
+// Sums of up to 8 rows, four a row: of the groups 0 and 1 of each eight, of 2 and 3, and so on.
 template <Format F, uint32_t kRows>
 struct FewSums {
   static constexpr PlaneShape s = plane_shape<F>();
@@ -185,7 +184,7 @@ struct FewSums {
 
   // Element 0 and 1: weight row lane / 4; 2 and 3: + 8. Columns 2 (lane % 4) and the next are row column / kTogether,
   // group column % kTogether of the result's.
-  __device__ __forceinline__ void add(const StepWeights<F, kRows == 1>& w, const StepRows8& x, uint32_t lane) {
+  __device__ __forceinline__ void add(const StepWeights<F, kRows == 1>& w, const StepRecords& x, uint32_t lane) {
     const int zero[4] = {kFloatBits, kFloatBits, kFloatBits, kFloatBits};
     const uint32_t slot = lane / 4 % kTogether, first = 2 * (lane % 4);
     const uint8_t* records = x.record;
@@ -264,11 +263,7 @@ struct FewSums {
   }
 };
 
-__device__ __forceinline__ float activate(float x, bool gelu) {
-  if (!gelu) return x / (1.0f + expf(-x));
-  const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
-  return 0.5f * x * (1.0f + tanhf(inner));
-}
+__device__ __forceinline__ float activate(float x, bool is_gelu) { return is_gelu ? gelu(x) : silu(x); }
 
 template <uint32_t kId>
 __device__ __forceinline__ void bar_sync(uint32_t id, uint32_t n) {
@@ -345,7 +340,7 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
         }
       }
       // Where the buffer is used once more, somebody waits for it.
-      if (next < n_items && (kBuffers == 1 || next_item(next) < n_items)) bar_arrive<kEmpty>(k % kBuffers, blockDim.x);
+      if (next < n_items && next_item(next) < n_items) bar_arrive<kEmpty>(k % kBuffers, blockDim.x);
       item = next;
     }
     return;
@@ -386,7 +381,7 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
     copy_next();
     wait_for_copies<kRing<F> - 1>();
     __syncwarp();
-    sums.add({ring + slot * StepBytes<F>::kAll, lane}, {record, eight, n_groups - step * kStepGroups, args.some}, lane);
+    sums.add({ring + slot * StepBytes<F>::kAll, lane}, {record, n_groups - step * kStepGroups, args.some}, lane);
     if (++slot == kRing<F>) slot = 0;
     record += kStepGroups * kQ8Record;
     if (++step < end) continue;

@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(32 * kManyWarps) many_kernel(const __grid_cons
         const uint2 b = reinterpret_cast<const uint2*>(record)[lane];
         const float* scales = reinterpret_cast<const float*>(record + 256);
         const float2 scale = reinterpret_cast<const float2*>(scales)[lane % 4];
-        float2 sums[kSides];
+        [[maybe_unused]] float2 sums[kSides];
         if constexpr (s.min && kSides == 1) sums[0] = reinterpret_cast<const float2*>(scales + 8)[lane % 4];
         if constexpr (s.min && kSides == 2) {
           const float4 all = reinterpret_cast<const float4*>(scales + 16)[lane % 4];

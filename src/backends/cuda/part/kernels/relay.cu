@@ -1,4 +1,4 @@
-// From the file's blocks to the planes of planes.h: once, when a model is loaded.
+// From the file's blocks to the planes of planes.cuh: once, when a model is loaded.
 #include "backends/cuda/part/kernels/launch.cuh"
 #include "backends/cuda/part/kernels/planes.cuh"
 
@@ -14,16 +14,25 @@ struct BlockOf;
   template <>                    \
   struct BlockOf<Format::name> { \
     using Block = block_##name;  \
-  };
-ARGENT_BLOCK(q4_0)
-ARGENT_BLOCK(q4_1)
-ARGENT_BLOCK(q5_0) ARGENT_BLOCK(q5_1) ARGENT_BLOCK(q8_0) ARGENT_BLOCK(q2_k) ARGENT_BLOCK(q3_k) ARGENT_BLOCK(q4_k)
-    ARGENT_BLOCK(q5_k) ARGENT_BLOCK(q6_k) ARGENT_BLOCK(iq4_nl) ARGENT_BLOCK(iq4_xs) ARGENT_BLOCK(mxfp4)
+  }
+ARGENT_BLOCK(q4_0);
+ARGENT_BLOCK(q4_1);
+ARGENT_BLOCK(q5_0);
+ARGENT_BLOCK(q5_1);
+ARGENT_BLOCK(q8_0);
+ARGENT_BLOCK(q2_k);
+ARGENT_BLOCK(q3_k);
+ARGENT_BLOCK(q4_k);
+ARGENT_BLOCK(q5_k);
+ARGENT_BLOCK(q6_k);
+ARGENT_BLOCK(iq4_nl);
+ARGENT_BLOCK(iq4_xs);
+ARGENT_BLOCK(mxfp4);
 #undef ARGENT_BLOCK
 
-    // The quant of element e of a block, by the drawings in the formats' headers.
-    template <Format F>
-    __device__ uint32_t quant_of(const typename BlockOf<F>::Block& b, uint32_t e) {
+// The quant of element e of a block, by the drawings in the formats' headers.
+template <Format F>
+__device__ uint32_t quant_of(const typename BlockOf<F>::Block& b, uint32_t e) {
   const uint32_t l = e % 32;
   if constexpr (F == Format::q8_0) {
     return uint8_t(b.qs[e]);
