@@ -169,7 +169,9 @@ def host_results(build, fault, folder):
     broken.write_text(put_in(fault, ROOT / fault.file))
     objects = []
     for source in fault.sources.split():
-        entry = next(e for e in commands if e["file"] == str(ROOT / source))
+        entry = next((e for e in commands if e["file"] == str(ROOT / source)), None)
+        if entry is None:
+            sys.exit(f"{build}: {source} is not compiled by itself; --host wants a build without ARGENT_UNITY (preset release)")
         words = shlex.split(entry["command"])
         old, new = words[words.index("-o") + 1], str(folder / (pathlib.Path(source).stem + ".o"))
         words = [str(overlay / source) if w == entry["file"] and source == fault.file else new if w == old else w for w in words]
