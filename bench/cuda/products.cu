@@ -1,7 +1,7 @@
 // Times the matrix products of the CUDA backend over the shapes of real models, each as a chain of launches over
 // distinct weights (cold caches) in one graph, beside a plain read of as many bytes; and checks each format against
 // sums in double. A JSON line each.
-//   argent_bench_cuda [--check] [--rows 1,4,8,16,64]
+//   argent_bench_cuda [--check] [--rows 1,4,8,16,64] [--only PART_OF_A_NAME]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -170,17 +170,37 @@ double time_graph(cudaStream_t stream, uint32_t n, const std::function<void(Laun
   return times[times.size() / 2] * 1e3 / n;
 }
 
+constexpr unsigned long kMostRows = 64;
+
+int usage(const std::string& seen) {
+  std::fprintf(stderr, "%s: wanted --check, --rows with numbers from 1 to %lu and commas, or --only PART_OF_A_NAME\n",
+               seen.c_str(), kMostRows);
+  return 2;
+}
+
 int run(int argc, char** argv) {
   bool checks = false;
   std::vector<uint32_t> rows = {1, 4, 8, 16, 32, 64};
   std::string only;
   for (int i = 1; i < argc; ++i) {
-    if (!std::strcmp(argv[i], "--check")) checks = true;
-    if (!std::strcmp(argv[i], "--only") && i + 1 < argc) only = argv[++i];
-    if (!std::strcmp(argv[i], "--rows") && i + 1 < argc) {
-      rows.clear();
-      for (char* p = argv[++i]; *p; p += *p == ',') rows.push_back(uint32_t(std::strtoul(p, &p, 10)));
+    const std::string option = argv[i];
+    if (option == "--check") {
+      checks = true;
+      continue;
     }
+    if ((option != "--only" && option != "--rows") || i + 1 == argc) return usage(option);
+    const char* value = argv[++i];
+    if (option == "--only") {
+      only = value;
+      continue;
+    }
+    rows.clear();
+    do {
+      char* end;
+      rows.push_back(uint32_t(std::min(std::strtoul(value, &end, 10), kMostRows + 1)));
+      if (end == value || (*end && *end != ',') || rows.back() == 0 || rows.back() > kMostRows) return usage(option);
+      value = end + (*end == ',');
+    } while (*value);
   }
   std::mt19937 random(1);
   if (checks) {
@@ -225,9 +245,9 @@ int run(int argc, char** argv) {
       {"0.6b down q8_0", Format::q8_0, 1024, 3072, false},  {"30b gate_up q4_k", Format::q4_k, 19968, 6656, true},
       {"30b down q4_k", Format::q4_k, 6656, 19968, false},
   };
-  uint8_t* q8 = allocate<uint8_t>(q8_bytes(64, 20480));
-  check(cudaMemset(q8, 0, q8_bytes(64, 20480)), "memset");
-  float* y = allocate<float>(uint64_t(64) * 152064);
+  uint8_t* q8 = allocate<uint8_t>(q8_bytes(kMostRows, 20480));
+  check(cudaMemset(q8, 0, q8_bytes(kMostRows, 20480)), "memset");
+  float* y = allocate<float>(uint64_t(kMostRows) * 152064);
   for (const Shape& s : shapes) {
     if (!only.empty() && std::string(s.name).find(only) == std::string::npos) continue;
     for (const uint32_t n_rows : rows) {

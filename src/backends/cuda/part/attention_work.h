@@ -28,16 +28,4 @@ struct AttentionLists {
 AttentionLists attention_lists(std::span<const KvSequence> sequences, std::optional<std::span<const int32_t>> q_rows,
                                uint32_t window, bool fast);
 
-// What the lists may hold, from the rows of a plan and the most positions that a row may see.
-constexpr uint32_t attention_max_splits(uint32_t n_positions, uint32_t window) {
-  // A window that does not begin at a split's edge reaches into one more.
-  const uint64_t seen = window && window < n_positions ? uint64_t(window) + kSplitKeys - 1 : n_positions;
-  return uint32_t((seen + kSplitKeys - 1) / kSplitKeys);
-}
-// n_split_rows: rows that are not in runs, at most n_rows and kDecodeRows for each run.
-constexpr uint64_t attention_max_items(uint32_t n_rows, uint32_t n_split_rows, uint32_t max_splits) {
-  return n_rows + uint64_t(n_split_rows) * (max_splits - 1);
-}
-constexpr uint32_t attention_max_tiles(uint32_t n_rows) { return n_rows / (kDecodeRows + 1); }
-
 }  // namespace argent::cuda

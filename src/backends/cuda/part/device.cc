@@ -15,6 +15,14 @@ constexpr std::chrono::seconds kWatchdog{60};  // the longest step takes a few s
 
 }  // namespace
 
+std::string unusable(const cudaDeviceProp& p) {
+  if (10 * p.major + p.minor < kLeastCapability) return "the kernels need compute capability 8.0 or later";
+  if (p.sharedMemPerBlockOptin < kLeastSharedMemory)
+    return fmt::format("{} KiB of shared memory a block, the kernels need {}", p.sharedMemPerBlockOptin / 1024,
+                       kLeastSharedMemory / 1024);
+  return "";
+}
+
 Result<std::unique_ptr<Device>> Device::open(uint32_t index) {
   int n = 0;
   const cudaError_t counted = cudaGetDeviceCount(&n);
@@ -32,11 +40,8 @@ Result<std::unique_ptr<Device>> Device::open(uint32_t index) {
   device->capability_ = 10 * properties.major + properties.minor;
   device->description_ =
       fmt::format("{}, compute capability {}.{}", properties.name, properties.major, properties.minor);
-  if (device->capability_ < kLeastCapability)
-    return fail(Code::unsupported, "{}: the kernels need 8.0 or later", device->description_);
-  if (properties.sharedMemPerBlockOptin < kLeastSharedMemory)
-    return fail(Code::unsupported, "{}: {} KiB of shared memory a block, the kernels need {}", device->description_,
-                properties.sharedMemPerBlockOptin / 1024, kLeastSharedMemory / 1024);
+  if (const std::string why = unusable(properties); !why.empty())
+    return fail(Code::unsupported, "{}: {}", device->description_, why);
   ARGENT_TRY(
       device->check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
   return device;

@@ -14,9 +14,12 @@
 namespace argent::cuda {
 
 // Calls come from one thread at a time, each thread after use(). Memory and events of a device end before it.
+// Why the kernels cannot run on a device that has code for it; empty: they can.
+std::string unusable(const cudaDeviceProp& properties);
+
 class Device {
  public:
-  // unsupported: no such device, or one before compute capability 8.0 or with little shared memory.
+  // unsupported: no such device, or one that is unusable.
   static Result<std::unique_ptr<Device>> open(uint32_t index);
   ~Device();
   Device(const Device&) = delete;

@@ -3,6 +3,7 @@
 
 #include "backends/cuda/part.h"
 #include "backends/cuda/part/backend.h"
+#include "backends/cuda/part/device.h"
 
 namespace argent::cuda {
 namespace {
@@ -54,6 +55,8 @@ Result<std::vector<DeviceListing>> list_devices() {
     DeviceListing d{fmt::format("cuda:{}", i), description_of(p), p.totalGlobalMem, 0};
     if (!runs_on(kArchs, uint32_t(p.major), uint32_t(p.minor)))
       d.description += fmt::format("; not usable: this build is for {}", kArchs);
+    else if (const std::string why = unusable(p); !why.empty())
+      d.description += "; not usable: " + why;
     size_t free = 0, total = 0;
     if (cudaSetDevice(int(i)) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)
       d.memory_free = free;
