@@ -98,7 +98,7 @@ double worst(Format format, uint32_t n_out, uint32_t n_in, uint32_t n_rows, std:
   const Q8 q{q8, n_rows, n_in};
   quantize(launch, dx, n_rows, n_in, q);
   const ProductPart part{w, dy, nullptr, nullptr};
-  products(launch, &part, 1, dx, q, n_rows);
+  products(launch, &part, 1, dx, q, {}, n_rows);
   check(launch.error, launch.what);
   check(cudaDeviceSynchronize(), "products");
   check(cudaMemcpy(y.data(), dy, 4 * y.size(), cudaMemcpyDeviceToHost), "copy");
@@ -248,9 +248,25 @@ int run(int argc, char** argv) {
   uint8_t* q8 = allocate<uint8_t>(q8_bytes(kMostRows, 20480));
   check(cudaMemset(q8, 0, q8_bytes(kMostRows, 20480)), "memset");
   float* y = allocate<float>(uint64_t(kMostRows) * 152064);
+  float* x = allocate<float>(20480);
+  check(cudaMemset(x, 0, 4 * 20480), "memset");
   for (const Shape& s : shapes) {
     if (!only.empty() && std::string(s.name).find(only) == std::string::npos) continue;
-    for (const uint32_t n_rows : rows) {
+    // What a row comes as: one row may be rounded, or normed and rounded, by the product.
+    struct Form {
+      uint32_t n_rows;
+      const char* name;
+    };
+    std::vector<Form> forms;
+    for (const uint32_t n : rows) {
+      forms.push_back({n, "int8"});
+      if (n == 1) forms.push_back({n, "f32"});
+      if (n == 1) forms.push_back({n, "before norm"});
+    }
+    for (const auto& [n_rows, form] : forms) {
+      OwnRow own;
+      if (form[0] != 'i') own.x = x;
+      if (form[0] == 'b') own.norm = own.squares = x, own.eps = 1e-5f;
       const uint64_t one = matrix_bytes(s.format, s.n_out, s.n_in), bytes = one * (s.glu ? 2 : 1);
       const uint32_t n = uint32_t(std::min<uint64_t>(64, pool_bytes / bytes));
       const Q8 q{q8, n_rows, s.n_in};
@@ -259,15 +275,16 @@ int run(int argc, char** argv) {
             up{pool + i * bytes + one, s.format, s.n_out, s.n_in};
         const ProductPart part{w, y, nullptr, nullptr};
         if (s.glu)
-          glu(launch, w, up, Act::silu, q, y, n_rows);
+          glu(launch, w, up, Act::silu, q, own, y, n_rows);
         else
-          products(launch, &part, 1, nullptr, q, n_rows);
+          products(launch, &part, 1, nullptr, q, own, n_rows);
       });
       const double gbs = bytes / us * 1e-3;
       std::printf(
-          "{\"product\": \"%s\", \"rows\": %u, \"MB\": %.1f, \"us\": %.2f, \"GB/s\": %.0f, \"%% of read\": %.0f, "
+          "{\"product\": \"%s\", \"rows\": %u, \"of\": \"%s\", \"MB\": %.1f, \"us\": %.2f, \"GB/s\": %.0f, \"%% of "
+          "read\": %.0f, "
           "\"TOP/s\": %.1f}\n",
-          s.name, n_rows, bytes * 1e-6, us, gbs, 100 * gbs / peak,
+          s.name, n_rows, form, bytes * 1e-6, us, gbs, 100 * gbs / peak,
           2e-6 * n_rows * s.n_out * s.n_in * (s.glu ? 2 : 1) / us);
     }
   }

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kHoldAtMost{20};  // of a profiled step's fi
 // Of the device's memory, beside weights, cache and arena: int8 activations, partial results of attention, step data,
 // graphs, kernels.
 constexpr uint64_t kOwnBytes = 256 << 20;
-constexpr std::string_view kFamilies[] = {"graphs", "dependent"};
+constexpr std::string_view kFamilies[] = {"graphs", "dependent", "folds"};
 
 struct Options {
   std::vector<std::string> without;
@@ -223,8 +223,9 @@ Result<PlanId> CudaBackend::compile(Plan plan) {
                     plan.max_rows(v.rows), describe(v));
   }
   auto compiled = std::make_unique<Compiled>();
-  ARGENT_LET(compiled->info, plan_info(plan, resources_.layout, options_.kv_k, options_.kv_v));
+  ARGENT_LET(compiled->info, plan_info(plan, resources_.layout, options_.kv_k, options_.kv_v, own_.has("folds")));
   ARGENT_TRY(grow(resources_.q8, compiled->info.q8_bytes, "int8 activations"));
+  ARGENT_TRY(grow(resources_.squares, sizeof(float) * kMostNorm / kNormPiece, "sums of squares"));
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (node.op != Op::rope_table) continue;

@@ -41,27 +41,30 @@ bool can_round(const Graph& graph, const Node& node) {
   }
 }
 
-// Which nodes write int8, and which of them nothing else. A value that is nowhere as f32 must stay in the one buffer
-// until its last reader.
-std::vector<Q8Output> q8_outputs(const Graph& graph) {
-  struct Use {
-    size_t last = 0;
-    bool some = false, other = false;
-  };
+struct Use {
+  size_t last = 0, readers = 0;      // the last node that reads it; how many do
+  bool some = false, other = false;  // read as int8 by some; as f32
+};
+std::vector<Use> uses_of(const Graph& graph) {
   std::vector<Use> uses(graph.values.size());
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     const Reads reads = reads_q8(graph, node);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       Use& use = uses[node.inputs[i]];
-      use.last = n;
+      use.last = n, ++use.readers;
       use.some = use.some || (i == 0 && reads.some);
       use.other = use.other || i != 0 || !reads.all;
     }
   }
   for (const ValueId id : {graph.logits, graph.sampled})
-    if (id != kNone) uses[id].other = true;
+    if (id != kNone) uses[id].other = true, uses[id].last = graph.nodes.size();
+  return uses;
+}
 
+// Which nodes write int8, and which of them nothing else. A value that is nowhere as f32 must stay in the one buffer
+// until its last reader.
+std::vector<Q8Output> q8_outputs(const Graph& graph, const std::vector<Use>& uses) {
   std::vector<Q8Output> outputs(graph.nodes.size(), Q8Output::none);
   for (size_t n = 0; n < graph.nodes.size(); ++n)
     if (can_round(graph, graph.nodes[n]) && uses[graph.nodes[n].outputs.back()].some) outputs[n] = Q8Output::both;
@@ -76,12 +79,55 @@ std::vector<Q8Output> q8_outputs(const Graph& graph) {
   return outputs;
 }
 
+// Is the norm of a sum read by products only, as int8, and from a sum that is there as long?
+bool norm_goes_into_products(const Graph& graph, const std::vector<Use>& uses, Q8Output q8, const Node& node) {
+  const ValueId sum = node.outputs[0], y = node.outputs[1];
+  const uint32_t width = graph.value(y).width;
+  return q8 == Q8Output::only && graph.value(node.inputs[2]).width == width && width <= kMostNorm &&
+         uses[sum].last > uses[y].last;
+}
+
+// A matmul whose only reader adds it to a value that is there before, and puts the sum where that value or the product
+// is: elsewhere something else may still be.
+void find_sums(const Plan& plan, const std::vector<Use>& uses, PlanInfo& info) {
+  const Graph& graph = plan.graph;
+  std::vector<size_t> made(graph.values.size(), 0);
+  for (size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const ValueId id : graph.nodes[n].outputs) made[id] = n;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    if (node.op != Op::add_norm_mul) continue;
+    for (const size_t i : {0, 1}) {
+      const ValueId product = node.inputs[i], residual = node.inputs[1 - i], sum = node.outputs[0];
+      const size_t at = made[product];
+      const auto is_activation = [&](ValueId id) { return graph.value(id).kind == ValueKind::activation; };
+      if (!is_activation(product) || !is_activation(residual) || graph.nodes[at].op != Op::matmul ||
+          uses[product].readers != 1 || uses[product].last != n || made[residual] >= at)
+        continue;
+      // In place of the residual, nobody may read that one in between.
+      bool read = false;
+      for (size_t m = at; m < n; ++m)
+        for (const ValueId id : graph.nodes[m].inputs) read = read || id == residual;
+      if (plan.offset[sum] != plan.offset[product] && (plan.offset[sum] != plan.offset[residual] || read)) continue;
+      info.norm_in_products[n] = norm_goes_into_products(graph, uses, info.q8[n], node);
+      info.sums[at] = {residual, sum, info.norm_in_products[n]}, info.summed[n] = true;
+      break;
+    }
+  }
+}
+
 }  // namespace
 
-Result<PlanInfo> plan_info(const Plan& plan, const KvLayout& layout, KvType k, KvType v) {
+Result<PlanInfo> plan_info(const Plan& plan, const KvLayout& layout, KvType k, KvType v, bool folds) {
   const Graph& graph = plan.graph;
+  const std::vector<Use> uses = uses_of(graph);
   PlanInfo info;
-  info.q8 = q8_outputs(graph);
+  info.q8 = q8_outputs(graph, uses);
+  info.sums.resize(graph.nodes.size());
+  info.summed.resize(graph.nodes.size());
+  info.norm_in_products.resize(graph.nodes.size());
+  info.folds = folds;
+  if (folds) find_sums(plan, uses, info);
   info.list.assign(graph.nodes.size(), 0);
   info.rope.assign(graph.nodes.size(), nullptr);
   info.layer.assign(graph.values.size(), 0);
@@ -143,11 +189,21 @@ SampleStep Encoder::sample_step() const {
 
 Q8 Encoder::q8_of(ValueId x) const { return {resources_.q8.data(), rows_of(x), value(x).width}; }
 
-Q8 Encoder::quantized(ValueId x) {
-  const Q8 to = q8_of(x);
-  if (held_ != x) quantize(launch_, at(x), rows_of(x), value(x).width, to);
+Encoder::Int8Rows Encoder::int8_rows(ValueId x) {
+  const Q8 q = q8_of(x);
+  if (held_ == x) return {q, {}};
+  if (left_ == x) return {{}, left_row_};
+  if (info_.folds && q.n_rows == 1) return {{}, {at(x)}};
+  quantize(launch_, at(x), rows_of(x), value(x).width, q);
   held_ = x;
-  return to;
+  return {q, {}};
+}
+
+bool Encoder::leave_to_products(const Node& node, size_t index, const float* x, const Norm& norm) {
+  if (!info_.norm_in_products[index] || norm.n_rows != 1) return false;
+  left_ = node.outputs.back();
+  left_row_ = {x, squares(), norm.w, norm.eps};
+  return true;
 }
 
 Q8 Encoder::q8_output(const Node& node, size_t index) {

@@ -23,6 +23,7 @@ struct Resources {
   Memory arena;
   StepBuffers step;
   Memory q8;       // rows of activations as int8, for the products that follow
+  Memory squares;  // sums of squares of the row that is normed next
   Memory partial;  // partial results of attention
 };
 
@@ -30,18 +31,30 @@ struct Resources {
 // attention before them rounds what it still has in registers.
 enum class Q8Output : uint8_t { none, both, only };
 
+// A matmul before an add_norm_mul adds the other operand itself and writes the sum where that node would.
+struct SumInProduct {
+  ValueId residual = kNone, sum = kNone;  // none: a plain product
+  // The norm too, in steps of one row: the sums of squares that it wants come from the product, the rest is done by the
+  // products that read it.
+  bool squares = false;
+};
+
 // What is known of a plan before any step; made once.
 struct PlanInfo {
   StepPolicy policy;
   std::vector<uint32_t> list;           // by node: which list an attention reads
   std::vector<Q8Output> q8;             // by node
+  bool folds = false;                   // nodes may go into others' kernels
+  std::vector<SumInProduct> sums;       // by node: of matmuls
+  std::vector<bool> summed;             // by node: add_norm_muls whose sum is there
+  std::vector<bool> norm_in_products;   // by node: those whose sum has squares
   std::vector<uint32_t> layer;          // by value: which layer's cache a state is
   std::vector<const double*> rope;      // by node: base angles of a rope_table, on the device
   uint64_t q8_bytes = 0;                // of the longest rows that products read as int8
   std::vector<uint64_t> partial_bytes;  // by list: of one partial result, in the widest of its layers
 };
-// All but `rope`. internal: a state without a cache.
-Result<PlanInfo> plan_info(const Plan& plan, const KvLayout& layout, KvType k, KvType v);
+// All but `rope`. folds: nodes may go into others' kernels. internal: a state without a cache.
+Result<PlanInfo> plan_info(const Plan& plan, const KvLayout& layout, KvType k, KvType v, bool folds);
 
 class Encoder {
  public:
@@ -81,8 +94,16 @@ class Encoder {
   float* partial() const { return reinterpret_cast<float*>(resources_.partial.data()); }
   bool rounds_queries() const { return resources_.kv_k == KvType::q8_0; }
 
-  // Where the rows of x, which a product reads, are as int8: there already, or quantized now.
-  Q8 quantized(ValueId x);
+  // Where products of quantized weights find the rows of x: as int8, there already or quantized now, or, where there is
+  // one row, as they round it themselves.
+  struct Int8Rows {
+    Q8 q;
+    OwnRow own;
+  };
+  Int8Rows int8_rows(ValueId x);
+  // The node's last output is one row, norm(x) * w, which the products after it make. False: they do not.
+  bool leave_to_products(const Node& node, size_t index, const float* x, const Norm& norm);
+  float* squares() const { return reinterpret_cast<float*>(resources_.squares.data()); }
   // Where the node's last output goes as int8: nowhere, or to the one buffer, which holds it from now on.
   Q8 q8_output(const Node& node, size_t index);
   // Null where the last output is wanted as int8 only.
@@ -99,6 +120,8 @@ class Encoder {
   const StepShape& shape_;
   Launch& launch_;
   ValueId held_ = kNone;  // the value that the int8 buffer holds
+  ValueId left_ = kNone;  // the value that is left to products, and how they make it
+  OwnRow left_row_;
 };
 
 // By op: what launches its kernels, and what scratch it wants for up to n_rows rows.

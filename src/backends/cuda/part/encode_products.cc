@@ -13,8 +13,9 @@ Matrix shape_of(const Value& w) { return {nullptr, w.format, w.n_rows, w.width};
 void multiply(Encoder& e, ValueId x, std::span<const ProductPart> parts) {
   bool any_float = false, any_int8 = false;
   for (const ProductPart& part : parts) (is_float(part.w.format) ? any_float : any_int8) = true;
-  const Q8 q = any_int8 ? e.quantized(x) : Q8{};
-  products(e.launch(), parts.data(), uint32_t(parts.size()), any_float ? e.at(x) : nullptr, q, e.rows_of(x));
+  const Encoder::Int8Rows rows = any_int8 ? e.int8_rows(x) : Encoder::Int8Rows{};
+  products(e.launch(), parts.data(), uint32_t(parts.size()), any_float ? e.at(x) : nullptr, rows.q, rows.own,
+           e.rows_of(x));
 }
 
 }  // namespace
@@ -24,8 +25,11 @@ void encode_embed(Encoder& e, const Node& node, size_t) {
         e.at(node.outputs[0]));
 }
 
-void encode_matmul(Encoder& e, const Node& node, size_t) {
-  const ProductPart part{e.matrix(node.inputs[1]), e.at(node.outputs[0])};
+void encode_matmul(Encoder& e, const Node& node, size_t index) {
+  const SumInProduct& into = e.info().sums[index];
+  ProductPart part{e.matrix(node.inputs[1]), e.at(into.sum == kNone ? node.outputs[0] : into.sum)};
+  if (into.sum != kNone) part.residual = e.at(into.residual);
+  if (into.squares && e.rows_of(into.sum) == 1) part.squares = e.squares();
   multiply(e, node.inputs[0], {&part, 1});
 }
 
@@ -39,8 +43,10 @@ void encode_glu(Encoder& e, const Node& node, size_t index) {
   const uint32_t n_rows = e.rows_of(node.outputs[0]);
   const bool silu = node.attrs.act == Activation::silu;
   float* const y = e.at(node.outputs[0]);
-  if (glu_is_fused(gate, up))
-    return glu(e.launch(), gate, up, silu ? Act::silu : Act::gelu, e.quantized(node.inputs[0]), y, n_rows);
+  if (glu_is_fused(gate, up)) {
+    const Encoder::Int8Rows rows = e.int8_rows(node.inputs[0]);
+    return glu(e.launch(), gate, up, silu ? Act::silu : Act::gelu, rows.q, rows.own, y, n_rows);
+  }
   float* const gates = reinterpret_cast<float*>(e.scratch(index));
   const ProductPart parts[] = {{gate, gates}, {up, y}};
   multiply(e, node.inputs[0], parts);

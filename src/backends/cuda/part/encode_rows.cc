@@ -19,12 +19,18 @@ Norm norm_of(const Encoder& e, const Node& node, ValueId weight, float eps) {
 
 void encode_norm(Encoder& e, const Node& node, size_t index) {  // rms_norm, norm_mul
   const Norm n = norm_of(e, node, node.inputs.size() > 1 ? node.inputs[1] : kNone, node.attrs.eps);
+  if (e.leave_to_products(node, index, e.at(node.inputs[0]), n)) return;
   norm(e.launch(), n, e.at(node.inputs[0]), e.f32_output(node, index), e.q8_output(node, index));
 }
 
 void encode_add_norm_mul(Encoder& e, const Node& node, size_t index) {
-  add_norm(e.launch(), norm_of(e, node, node.inputs[2], node.attrs.eps), e.at(node.inputs[0]), e.at(node.inputs[1]),
-           e.at(node.outputs[0]), e.f32_output(node, index), e.q8_output(node, index));
+  const Norm n = norm_of(e, node, node.inputs[2], node.attrs.eps);
+  float* const sum = e.at(node.outputs[0]);
+  if (!e.info().summed[index])
+    return add_norm(e.launch(), n, e.at(node.inputs[0]), e.at(node.inputs[1]), sum, e.f32_output(node, index),
+                    e.q8_output(node, index));
+  if (!e.leave_to_products(node, index, sum, n))
+    norm(e.launch(), n, sum, e.f32_output(node, index), e.q8_output(node, index));
 }
 
 void encode_norm_mul_add(Encoder& e, const Node& node, size_t) {

@@ -38,21 +38,34 @@ constexpr bool is_float(Format f) { return f == Format::f32 || f == Format::f16 
 
 void quantize(Launch& launch, const float* x, uint32_t n_rows, uint32_t n_in, const Q8& to);
 
+// Elements whose squares are added up as a piece, in norms and in products whose result is normed next.
+inline constexpr uint32_t kNormPiece = 16;
+// The row of products of one row, where they make int8 of it themselves.
+struct OwnRow {
+  const float* x = nullptr;        // [n_in]; null: the row is there as Q8
+  const float* squares = nullptr;  // [n_in / kNormPiece] sums of its squares: x is normed first; or null
+  const float* norm = nullptr;     // [n_in] weights of the norm, or null
+  float eps = 0;
+};
+
 // One of up to three products of the same rows in one launch.
 struct ProductPart {
   Matrix w;
   float* y = nullptr;               // [n_rows][n_out]
   const float* bias = nullptr;      // [n_out] f32, or null
   const float* residual = nullptr;  // [n_rows][n_out], added; may be y; or null
+  float* squares = nullptr;         // [n_out / kNormPiece], of y where n_rows is 1, for OwnRow; or null
 };
-// y = x w^T (+ bias) (+ residual). x: used by float formats; q: by the others; either may be absent where no part uses
-// it.
-void products(Launch& launch, const ProductPart* parts, uint32_t n_parts, const float* x, const Q8& q, uint32_t n_rows);
+// y = x w^T (+ bias) (+ residual). x: used by float formats; q: by the others, or own in its place where n_rows is 1;
+// what no part uses may be absent. Parts of other formats than the first's run beside it.
+void products(Launch& launch, const ProductPart* parts, uint32_t n_parts, const float* x, const Q8& q,
+              const OwnRow& own, uint32_t n_rows);
 enum class Act : uint8_t { silu, gelu };
 // True where gate and up can be one launch; else products() and gate_up().
 bool glu_is_fused(const Matrix& gate, const Matrix& up);
 // y = act(x gate^T) * (x up^T)
-void glu(Launch& launch, const Matrix& gate, const Matrix& up, Act act, const Q8& q, float* y, uint32_t n_rows);
+void glu(Launch& launch, const Matrix& gate, const Matrix& up, Act act, const Q8& q, const OwnRow& own, float* y,
+         uint32_t n_rows);
 // y [n_rows][n_in] = rows `ids` of the matrix
 void embed(Launch& launch, const Matrix& w, const int32_t* ids, uint32_t n_rows, float* y);
 

@@ -68,8 +68,9 @@ void float_product(Launch& launch, const PartArgs& part, uint32_t n_in, const fl
         dim3(256), 0, part, n_in, x, n_rows);
 }
 
-PartArgs part_of(const Matrix& w, uint32_t tiles_end, float* y, const float* bias, const float* residual) {
-  PartArgs part = {w.data, nullptr, nullptr, nullptr, nullptr, w.n_out, tiles_end, y, bias, residual};
+PartArgs part_of(const Matrix& w, uint32_t tiles_end, float* y, const float* bias, const float* residual,
+                 float* squares) {
+  PartArgs part = {w.data, nullptr, nullptr, nullptr, nullptr, w.n_out, tiles_end, y, bias, residual, squares};
   with_format(w.format, [&]<Format F>() {
     const Planes planes = planes_of(plane_shape<F>(), w.n_out, w.n_in);
     part.p8 = w.data + planes.p8, part.p4 = w.data + planes.p4, part.p2 = w.data + planes.p2;
@@ -103,7 +104,7 @@ void quantize(Launch& launch, const float* x, uint32_t n_rows, uint32_t n_in, co
 }
 
 void products(Launch& launch, const ProductPart* parts, uint32_t n_parts, const float* x, const Q8& q,
-              uint32_t n_rows) {
+              const OwnRow& own, uint32_t n_rows) {
   for (uint32_t begin = 0, end; begin < n_parts; begin = end) {
     const Format format = parts[begin].w.format;
     ProductArgs args = {};
@@ -111,7 +112,7 @@ void products(Launch& launch, const ProductPart* parts, uint32_t n_parts, const 
     for (end = begin; end < n_parts && parts[end].w.format == format; ++end) {
       const ProductPart& p = parts[end];
       tiles += tiles_of(p.w);
-      args.parts[args.n_parts++] = part_of(p.w, tiles, p.y, p.bias, p.residual);
+      args.parts[args.n_parts++] = part_of(p.w, tiles, p.y, p.bias, p.residual, p.squares);
       if (!is_float(format)) continue;
       const PartArgs& part = args.parts[args.n_parts - 1];
       if (format == Format::f32)
@@ -122,19 +123,20 @@ void products(Launch& launch, const ProductPart* parts, uint32_t n_parts, const 
         float_product<Format::bf16>(launch, part, p.w.n_in, x, n_rows);
     }
     args.n_in = parts[begin].w.n_in, args.n_chunks = (args.n_in + kChunk - 1) / kChunk, args.n_rows = n_rows;
-    args.q = q.q;
+    args.q = q.q, args.own = own, args.waits_last = begin > 0;
     with_format(format, [&]<Format F>() { product_of<F>(launch, args); });
   }
 }
 
 bool glu_is_fused(const Matrix& gate, const Matrix& up) { return gate.format == up.format && !is_float(gate.format); }
 
-void glu(Launch& launch, const Matrix& gate, const Matrix& up, Act act, const Q8& q, float* y, uint32_t n_rows) {
+void glu(Launch& launch, const Matrix& gate, const Matrix& up, Act act, const Q8& q, const OwnRow& own, float* y,
+         uint32_t n_rows) {
   ProductArgs args = {};
-  args.parts[0] = part_of(gate, tiles_of(gate), y, nullptr, nullptr);
-  args.parts[1] = part_of(up, 2 * tiles_of(gate), y, nullptr, nullptr);
+  args.parts[0] = part_of(gate, tiles_of(gate), y, nullptr, nullptr, nullptr);
+  args.parts[1] = part_of(up, 2 * tiles_of(gate), y, nullptr, nullptr, nullptr);
   args.n_parts = 2, args.n_in = gate.n_in, args.n_chunks = (gate.n_in + kChunk - 1) / kChunk, args.n_rows = n_rows;
-  args.q = q.q;
+  args.q = q.q, args.own = own;
   args.glu = true, args.gelu = act == Act::gelu;
   with_format(gate.format, [&]<Format F>() { product_of<F>(launch, args); });
 }

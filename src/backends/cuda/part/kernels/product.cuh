@@ -15,6 +15,7 @@
 
 #include "backends/cuda/part/kernels/activation.cuh"
 #include "backends/cuda/part/kernels/launch.cuh"
+#include "backends/cuda/part/kernels/own_row.cuh"
 #include "backends/cuda/part/kernels/planes.cuh"
 
 namespace argent::cuda {
@@ -24,16 +25,22 @@ struct PartArgs {
   uint32_t n_out, tiles_end;                  // tiles of the parts up to this one
   float* y;
   const float *bias, *residual;
+  float* squares;  // ProductPart
 };
 struct ProductArgs {
   PartArgs parts[3];
   uint32_t n_parts, n_in, n_chunks;
   uint32_t n_rows, first_row, some;  // of q and y; this launch has rows [first_row, first_row + some)
   const uint8_t* q;
+  OwnRow own;
   bool glu, gelu;  // parts 0 and 1 are gate and up of one y
+  // Everything that is read is there before the launch in front began, and that one waited for what was before it: this
+  // one waits at its end only, so that the two run beside each other.
+  bool waits_last;
 };
 
-inline constexpr uint32_t kStepChunks = 4, kStepGroups = 2 * kStepChunks;  // a step: 256 columns
+static_assert(kPanelRows == kNormPiece, "a tile has the sum of a piece");
+inline constexpr uint32_t kStepChunks = kStepColumns / kChunk, kStepGroups = 2 * kStepChunks;
 
 // How a step's weights lie in shared memory: those of each plane as in memory, one after the other.
 template <Format F>
@@ -45,6 +52,8 @@ struct StepBytes {
   static constexpr uint32_t kFirstP1 = kFirstP2 + kStepChunks * kP2, kFirstScales = kFirstP1 + kStepChunks * kP1;
   static constexpr uint32_t kAll = kFirstScales + kStepChunks * kScales;
   static_assert(kStepChunks * kScales % 16 == 0 && kAll % 16 == 0, "copied 16 bytes at a time");
+  // Of a step's place in a ring: whole lines, which copies want (64 bytes off: 41 us instead of 34 for 144 MB of Q8_0).
+  static constexpr uint32_t kPlace = (kAll + 127) / 128 * 128;
 };
 
 __device__ __forceinline__ void copy_16(void* to, const void* from) {
@@ -167,9 +176,10 @@ __device__ __forceinline__ void mma_16(int (&d)[4], uint32_t a0, uint32_t a1, ui
 // Up to so many rows a product's sums are those of one row.
 inline constexpr uint32_t kSameSums = 16;
 
-// Activations of a step: records of its groups, those that are there, and rows.
+// Activations of a step: records of its groups, those that are there, and rows. One row: as in SharedRow.
 struct StepRecords {
   const uint8_t* record;
+  const float4* scales;
   uint32_t n_groups, some;
 };
 
@@ -196,7 +206,8 @@ struct FewSums {
       const uint32_t own = t * kTogether + slot;
       const bool own_there = by_256(s.scales) || own < x.n_groups;
       const uint2 mine =
-          reinterpret_cast<const uint2*>(records + (own_there ? own * kQ8Record : 0))[row * 4 + lane % 4];
+          kWide == 1 ? reinterpret_cast<const uint2*>(records)[lane]
+                     : reinterpret_cast<const uint2*>(records + (own_there ? own * kQ8Record : 0))[row * 4 + lane % 4];
       int d[kSides][4];
 #pragma unroll
       for (uint32_t j = 0; j < kTogether; ++j) {
@@ -222,11 +233,18 @@ struct FewSums {
         const uint32_t group = t * kTogether + (first + e) % kTogether;
         const uint32_t r = min((first + e) / kTogether, last);
         const bool there = by_256(s.scales) || group < x.n_groups;
-        const float* scales = reinterpret_cast<const float*>(records + (there ? group * kQ8Record : 0) + 256);
-        const float scale = scales[r];
-        float sums[kSides] = {};
-        if constexpr (s.min && kSides == 1) sums[0] = scales[8 + r];
-        if constexpr (s.min && kSides == 2) sums[0] = scales[16 + 2 * r], sums[1] = scales[17 + 2 * r];
+        float scale, sums[kSides] = {};
+        if constexpr (kWide == 1) {
+          const float4 all = x.scales[group];
+          scale = all.x;
+          if constexpr (s.min && kSides == 1) sums[0] = all.y;
+          if constexpr (s.min && kSides == 2) sums[0] = all.z, sums[1] = all.w;
+        } else {
+          const float* scales = reinterpret_cast<const float*>(records + (there ? group * kQ8Record : 0) + 256);
+          scale = scales[r];
+          if constexpr (s.min && kSides == 1) sums[0] = scales[8 + r];
+          if constexpr (s.min && kSides == 2) sums[0] = scales[16 + 2 * r], sums[1] = scales[17 + 2 * r];
+        }
 #pragma unroll
         for (uint32_t side = 0; side < kSides; ++side)
 #pragma unroll
@@ -274,30 +292,45 @@ __device__ __forceinline__ void bar_arrive(uint32_t id, uint32_t n) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id + kId), "r"(n) : "memory");
 }
 
-inline constexpr uint32_t kMostWarps = 15;
-
 // Steps whose weights a warp has or waits for: about 10 KB of them, so that those of 14 and more warps keep the memory
 // busy, which wants 48 to 64 KB in flight a multiprocessor.
 template <Format F>
 inline constexpr uint32_t kRing = StepBytes<F>::kAll > 4400   ? 2
                                   : StepBytes<F>::kAll > 3200 ? 3
                                                               : 4;
+// Steps that a warp multiplies at once where it has as many: their instructions hide each other's latencies.
+template <Format F, uint32_t kRows>
+inline constexpr uint32_t kAtOnce = kRows == 1 && kRing<F> == 4 ? 2 : 1;
 // Of partial sums, so that a warp need not wait until those of the tile before are added up.
 inline constexpr uint32_t kPartBuffers = 2;
 
-// Threads: 32 a warp, warps_of(...) warps and one to add up. Shared memory: product_shared<F, kRows>(warps).
+// Floats of a warp's partial sums: [column][row].
+template <uint32_t kRows>
+inline constexpr uint32_t kPartSums = kRows* kPanelRows;
+
+// Threads: 32 a warp, warps_of(...) warps and one to add up. Shared memory: product_shared<F, kRows>(n_in, warps).
+template <uint32_t kRows>
+__host__ __device__ constexpr uint32_t before_rings(uint32_t n_steps, uint32_t n_warps) {
+  const uint32_t sums = (kPartBuffers * n_warps + 1) * kPartSums<kRows> * sizeof(float);
+  return (sums + (kRows == 1 ? shared_row_bytes(n_steps) : 0) + 127) / 128 * 128;
+}
 template <Format F, uint32_t kRows>
-constexpr uint32_t product_shared(uint32_t n_warps) {
-  return (kPartBuffers * n_warps + 1) * kPanelRows * 8 * sizeof(float) + n_warps * kRing<F> * StepBytes<F>::kAll;
+constexpr uint32_t product_shared(uint32_t n_in, uint32_t n_warps) {
+  return before_rings<kRows>((n_in + kStepColumns - 1) / kStepColumns, n_warps) +
+         n_warps * kRing<F> * StepBytes<F>::kPlace;
 }
 
+// Threads are at most 512; with one row as if they were 768, so that the registers of three CTAs of 256 fit a
+// multiprocessor.
 template <Format F, uint32_t kRows>
-__global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __grid_constant__ ProductArgs args) {
+__global__ void __launch_bounds__(kRows == 1 ? 768 : 32 * (kMostWarps + 1))
+    product_kernel(const __grid_constant__ ProductArgs args) {
   constexpr PlaneShape s = plane_shape<F>();
   using Sums = FewSums<F, kRows>;
-  constexpr uint32_t kPart = 8 * kPanelRows;                          // floats of a warp's partial sums: [column][row]
+  constexpr uint32_t kPart = kPartSums<kRows>;
   constexpr uint32_t kBuffers = kPartBuffers, kFull = 1, kEmpty = 3;  // barriers of the buffers
-  extern __shared__ __align__(16) float shared[];  // [buffer][warp][kPart], what the gate gave, [warp][kRing] steps
+  // [buffer][warp][kPart], what the gate gave, where there is one row it, [warp][kRing] steps
+  extern __shared__ __align__(128) float shared[];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32 - 1;
   const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end;  // with glu: gate and up of a tile are neighbours
   const uint32_t each = args.glu ? 2 : 1;
@@ -313,36 +346,53 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
   uint32_t item = blockIdx.x * each;
 
   if (warp == n_warps) {  // adds up
-    wait_for_previous();
+    if (!args.waits_last) wait_for_previous();
     float* gate = shared + kBuffers * n_warps * kPart;
     for (uint32_t k = 0; item < n_items; ++k) {
       const uint32_t next = next_item(item);
       uint32_t index, tile;
       place(item, index, tile);
       const PartArgs& part = args.parts[index];
+      // One row's addends are on their way while the sums are made.
+      float bias = 0, residual = 0;
+      if (kRows == 1 && lane < kPanelRows && tile * kPanelRows + lane < part.n_out) {
+        if (part.bias) bias = part.bias[tile * kPanelRows + lane];
+        if (part.residual) residual = part.residual[uint64_t(args.first_row) * part.n_out + tile * kPanelRows + lane];
+      }
       bar_sync<kFull>(k % kBuffers, blockDim.x);
       const float* from = shared + k % kBuffers * n_warps * kPart;
       for (uint32_t i = lane; i < args.some * kPanelRows; i += 32) {
         float sum = from[i];
+#pragma unroll 4
         for (uint32_t other = 1; other < n_warps; ++other) sum = __fadd_rn(sum, from[other * kPart + i]);
         if constexpr (s.shift > 0) sum = __fmul_rn(sum, 1.0f / float(1 << s.shift));
         const uint32_t row = tile * kPanelRows + i % kPanelRows, column = args.first_row + i / kPanelRows;
-        if (row >= part.n_out) continue;
+        const bool there = row < part.n_out;
         const uint64_t to = uint64_t(column) * part.n_out + row;
         if (args.glu && index == 0) {
           gate[i] = activate(sum, args.gelu);
-        } else if (args.glu) {
-          part.y[to] = gate[i] * sum;
-        } else {
-          if (part.bias) sum = __fadd_rn(sum, part.bias[row]);
-          if (part.residual) sum = __fadd_rn(sum, part.residual[to]);
-          part.y[to] = sum;
+          continue;
+        }
+        if (args.glu) {
+          sum = __fmul_rn(gate[i], sum);
+        } else if (there) {
+          if (part.bias) sum = __fadd_rn(sum, kRows == 1 ? bias : part.bias[row]);
+          if (part.residual) sum = __fadd_rn(sum, kRows == 1 ? residual : part.residual[to]);
+        }
+        if (there) part.y[to] = sum;
+        if (kRows == 1 && part.squares) {
+          float squares = there ? __fmul_rn(sum, sum) : 0.0f;
+#pragma unroll
+          for (uint32_t step = kNormPiece / 2; step; step /= 2)
+            squares = __fadd_rn(squares, __shfl_xor_sync(0xffff, squares, step));
+          if (lane == 0) part.squares[tile] = squares;
         }
       }
       // Where the buffer is used once more, somebody waits for it.
       if (next < n_items && next_item(next) < n_items) bar_arrive<kEmpty>(k % kBuffers, blockDim.x);
       item = next;
     }
+    if (args.waits_last) wait_for_previous();
     return;
   }
 
@@ -352,8 +402,10 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
   const uint64_t eight = uint64_t(n_groups) * kQ8Record;
   const uint8_t* records = args.q + args.first_row / 8 * eight;
   Sums sums;
-  uint8_t* ring =
-      reinterpret_cast<uint8_t*>(shared + (kBuffers * n_warps + 1) * kPart) + warp * kRing<F> * StepBytes<F>::kAll;
+  uint8_t* const behind = reinterpret_cast<uint8_t*>(shared + (kBuffers * n_warps + 1) * kPart);
+  const SharedRow row = {behind, reinterpret_cast<float4*>(behind + n_steps * 256)};
+  uint8_t* const ring = reinterpret_cast<uint8_t*>(shared) + before_rings<kRows>(n_steps, n_warps) +
+                        warp * kRing<F> * StepBytes<F>::kPlace;
   // Copies run ahead of what is computed with, over the tiles too.
   uint32_t copy_item = item, copy_step_at = begin, copy_slot = 0, index = 0, unit = 0;
   const auto copy_next = [&] {
@@ -363,7 +415,7 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
         place(copy_item, index, tile);
         unit = tile * args.n_chunks + begin * kStepChunks;
       }
-      copy_step<F>(ring + copy_slot * StepBytes<F>::kAll, args.parts[index], unit,
+      copy_step<F>(ring + copy_slot * StepBytes<F>::kPlace, args.parts[index], unit,
                    args.n_chunks - copy_step_at * kStepChunks, lane);
       unit += kStepChunks;
       if (++copy_step_at == end) copy_step_at = begin, copy_item = next_item(copy_item);
@@ -372,19 +424,48 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
     if (++copy_slot == kRing<F>) copy_slot = 0;
   };
   for (uint32_t i = 0; i + 1 < kRing<F>; ++i) copy_next();
-  wait_for_previous();
-  let_next_start();
-  const uint8_t* const first_record = records + begin * kStepGroups * kQ8Record;
+  const uint8_t* first_record = records + begin * kStepGroups * kQ8Record;
+  if constexpr (kRows == 1) {
+    RowStage stage(row, args.own, args.n_in, begin, end);
+    if (args.own.squares != nullptr) stage.fetch_weights();
+    if (!args.waits_last) wait_for_previous();
+    let_next_start();
+    if (args.own.x != nullptr)
+      stage.make();
+    else
+      stage.copy(records);
+    first_record = row.quants + begin * kStepColumns;
+  } else {
+    if (!args.waits_last) wait_for_previous();
+    let_next_start();
+  }
+  constexpr uint32_t kStepRecord = kRows == 1 ? kStepColumns : kStepGroups * kQ8Record;
   const uint8_t* record = first_record;
+  const auto multiply = [&](uint32_t step, uint32_t slot) {
+    sums.add({ring + slot * StepBytes<F>::kPlace, lane},
+             {record, row.scales + step * kStepGroups, n_groups - step * kStepGroups, args.some}, lane);
+    record += kStepRecord;
+  };
+  const auto after = [](uint32_t slot) { return slot + 1 == kRing<F> ? 0 : slot + 1; };
+  constexpr uint32_t kSteps = kAtOnce<F, kRows>;
   for (uint32_t step = begin, slot = 0, n_done = 0; item < n_items;) {
+    const bool all = step + kSteps <= end;
     __syncwarp();  // nobody reads what is written over now
     copy_next();
-    wait_for_copies<kRing<F> - 1>();
-    __syncwarp();
-    sums.add({ring + slot * StepBytes<F>::kAll, lane}, {record, n_groups - step * kStepGroups, args.some}, lane);
-    if (++slot == kRing<F>) slot = 0;
-    record += kStepGroups * kQ8Record;
-    if (++step < end) continue;
+    if (kSteps == 2 && all) {
+      wait_for_copies<kRing<F> - 2>();
+      __syncwarp();
+      multiply(step, slot), multiply(step + 1, after(slot));
+      slot = after(after(slot)), step += 2;
+      __syncwarp();
+      copy_next();
+    } else {
+      wait_for_copies<kRing<F> - 1>();
+      __syncwarp();
+      multiply(step, slot);
+      slot = after(slot), ++step;
+    }
+    if (step < end) continue;
     const uint32_t buffer = n_done % kBuffers;
     if (n_done >= kBuffers) bar_sync<kEmpty>(buffer, blockDim.x);
     sums.store(shared + (buffer * n_warps + warp) * kPart, lane);
@@ -394,24 +475,9 @@ __global__ void __launch_bounds__(32 * (kMostWarps + 1)) product_kernel(const __
   }
 }
 
-// Warps that share a tile's columns: a function of the columns alone, since it decides the order of sums. Long rows are
-// those of matrices with few tiles (down projections), which want more warps a tile; then the number that leaves the
-// fewest without a step. Two warps a tile for wide matrices lost: 29 us instead of 23 for 37,888 rows of Q4_K.
-inline uint32_t warps_of(uint32_t n_in) {
-  const uint32_t n_steps = (n_in + kStepChunks * kChunk - 1) / (kStepChunks * kChunk);
-  const uint32_t least = n_steps < 32 ? 6 : 11, most = n_steps < 32 ? 8 : kMostWarps;
-  if (n_steps <= most) return n_steps;
-  uint32_t best = least, best_rounds = ~0u;
-  for (uint32_t warps = least; warps <= most; ++warps) {
-    const uint32_t rounded = (n_steps + warps - 1) / warps * warps;
-    if (rounded < best_rounds) best = warps, best_rounds = rounded;
-  }
-  return best;
-}
-
 template <Format F, uint32_t kRows>
 void start_product(Launch& launch, const ProductArgs& args) {
-  const uint32_t n_warps = warps_of(args.n_in), shared = product_shared<F, kRows>(n_warps);
+  const uint32_t n_warps = warps_of(args.n_in), shared = product_shared<F, kRows>(args.n_in, n_warps);
   if (shared > 48 * 1024)
     launch.note(cudaFuncSetAttribute(reinterpret_cast<const void*>(product_kernel<F, kRows>),
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)),

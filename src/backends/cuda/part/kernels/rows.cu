@@ -7,8 +7,8 @@
 //
 // A group is held in registers, kPer elements a lane, element 32 k + lane of a warp's share: loads are coalesced, rows
 // may have any width and alignment, and 32 lanes hold a group of Q8. Rows, and groups of more than 512, have a CTA each
-// and one barrier a norm; heads have a warp each and none. The number of threads depends on the width alone, so a row's
-// result never depends on the others.
+// and one barrier a norm; heads have a warp each and none. The order of a sum depends on the width alone (warp.cuh), so
+// a row's result never depends on the others.
 #include "backends/cuda/part/kernels/kernels.h"
 #include "backends/cuda/part/kernels/launch.cuh"
 #include "backends/cuda/part/kernels/quantize.cuh"
@@ -33,20 +33,9 @@ struct Operands {
   bool again;  // there is a second norm
 };
 
-// The sum over a group in all of its threads. A CTA may call it once with each array.
-template <bool kOwnWarp>
-__device__ float group_sum(float x, float* partial) {
-  x = warp_sum(x);
-  if constexpr (kOwnWarp) return x;
-  const uint32_t lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
-  if (lane == 0) partial[warp] = x;
-  __syncthreads();
-  return warp_sum(lane < blockDim.x / kLanes ? partial[lane] : 0.0f);
-}
-
 template <uint32_t kPer, bool kOwnWarp>
 __global__ void __launch_bounds__(kOwnWarp ? kHeadWarps* kLanes : kMostThreads) norm_kernel(const Operands o) {
-  __shared__ float partial[2][kMostWarps];
+  __shared__ float pieces[2][kOwnWarp ? 1 : kPer * kMostThreads / kNormPiece];
   const uint32_t lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
   const uint64_t at = kOwnWarp ? uint64_t(blockIdx.x) * kHeadWarps + warp : blockIdx.x;
   const uint32_t begin = kOwnWarp ? 0 : warp * kPer * kLanes;  // of the warp's elements in the group
@@ -80,8 +69,18 @@ __global__ void __launch_bounds__(kOwnWarp ? kHeadWarps* kLanes : kMostThreads) 
       for (uint32_t k = 0; k < kHeld; ++k) x[k0 + k] = __fadd_rn(x[k0 + k], r[k]);
     }
   };
+  const auto squares = [&](float* shared) {
+    if constexpr (kOwnWarp) return warp_sum(sum_of_squares(x));
+#pragma unroll
+    for (uint32_t k = 0; k < kPer; ++k) {
+      const float piece = piece_of_squares(x[k]);
+      if (lane % kNormPiece == 0) shared[(begin + k * kLanes + lane) / kNormPiece] = piece;
+    }
+    __syncthreads();
+    return sum_of_pieces(shared, (o.group + kNormPiece - 1) / kNormPiece);
+  };
   const auto normalize = [&](float(&weight)[kHeld], const float* from, uint32_t n_w, float eps, float* shared) {
-    const float inverse = inverse_root(group_sum<kOwnWarp>(sum_of_squares(x), shared), o.group, eps);
+    const float inverse = inverse_root(squares(shared), o.group, eps);
 #pragma unroll
     for (uint32_t k0 = 0; k0 < kPer; k0 += kHeld) {
       if (!kEarly) weights(weight, from, n_w, k0);
@@ -112,11 +111,11 @@ __global__ void __launch_bounds__(kOwnWarp ? kHeadWarps* kLanes : kMostThreads) 
     store(o.s);
   }
   if (kEarly && o.r != nullptr) addends(o.r, 0);
-  normalize(w, o.w, o.n_w, o.eps, partial[0]);
+  normalize(w, o.w, o.n_w, o.eps, pieces[0]);
   if (o.r != nullptr) add(o.r, !kEarly);
   if (o.again) {
     store(o.s);
-    normalize(w2, o.w2, o.n_w2, o.eps2, partial[1]);
+    normalize(w2, o.w2, o.n_w2, o.eps2, pieces[1]);
   }
   store(o.y);
   if (o.q.q != nullptr)  // the group is the row, a multiple of 32: whole warps
