@@ -46,10 +46,10 @@ if [ $long = 0 ]; then
   on cortex-a72 baseline test_arm_kernels "$quick"
   wait $!
 else
-  # Tests of real models are skipped where the files are not. Without what measures time: Linear, Limits.HostileTemplatesEnd;
+  # Tests of real models are skipped where the files are not. Without what measures time: Linear, Header.MostStringsInASecond, Limits.HostileTemplatesEnd;
   # and without what limits memory by setrlimit(), which qemu does not do.
   export ARGENT_MODELS=${ARGENT_MODELS:-${XDG_CACHE_HOME:-$HOME/.cache}/argent/models}
-  for room in $rooms; do on max i8mm "test_$room" '-Linear.*:Limits.HostileTemplatesEnd:HostMemory.NoneIsNoError'; done
+  for room in $rooms; do on max i8mm "test_$room" '-Linear.*:Header.MostStringsInASecond:Limits.HostileTemplatesEnd:HostMemory.NoneIsNoError'; done
   on neoverse-n1 neon test_backends_cpu '-Peaks.AreThoseOfAMachine'
   on cortex-a72 baseline test_backends_cpu '-Peaks.AreThoseOfAMachine:Attention*:Sample*:*CpuOps*:*KvTypes*'
   on max i8mm test_backends_cpu '-Peaks.AreThoseOfAMachine'

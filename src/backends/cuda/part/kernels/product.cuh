@@ -293,14 +293,14 @@ __device__ __forceinline__ void bar_arrive(uint32_t id, uint32_t n) {
 }
 
 // Steps whose weights a warp has or waits for: about 10 KB of them, so that those of 14 and more warps keep the memory
-// busy, which wants 48 to 64 KB in flight a multiprocessor.
-template <Format F>
+// busy, which wants 48 to 64 KB in flight a multiprocessor. With more rows fewer, beside the rows (kMostShared).
+template <Format F, uint32_t kRows>
 inline constexpr uint32_t kRing = StepBytes<F>::kAll > 4400   ? 2
-                                  : StepBytes<F>::kAll > 3200 ? 3
-                                                              : 4;
+                                  : StepBytes<F>::kAll > 3200 ? (kRows == 1 ? 3 : 2)
+                                                              : (kRows == 1 ? 4 : 3);
 // Steps that a warp multiplies at once where it has as many: their instructions hide each other's latencies.
 template <Format F, uint32_t kRows>
-inline constexpr uint32_t kAtOnce = kRows == 1 && kRing<F> == 4 ? 2 : 1;
+inline constexpr uint32_t kAtOnce = kRows == 1 && kRing<F, kRows> == 4 ? 2 : 1;
 // Of partial sums, so that a warp need not wait until those of the tile before are added up.
 inline constexpr uint32_t kPartBuffers = 2;
 
@@ -309,15 +309,24 @@ template <uint32_t kRows>
 inline constexpr uint32_t kPartSums = kRows* kPanelRows;
 
 // Threads: 32 a warp, warps_of(...) warps and one to add up. Shared memory: product_shared<F, kRows>(n_in, warps).
+// Rows are in shared memory too: one always, more where they are short: their records, of up to so many bytes, so that
+// two CTAs of 256 threads fit a multiprocessor.
+inline constexpr uint32_t kMostShared = 48 * 1024;
+template <uint32_t kRows>
+__host__ __device__ constexpr uint32_t rows_bytes(uint32_t n_steps) {
+  if (kRows == 1) return shared_row_bytes(n_steps);
+  const uint32_t bytes = n_steps * kStepGroups * kQ8Record;
+  return bytes <= kMostShared ? bytes : 0;
+}
 template <uint32_t kRows>
 __host__ __device__ constexpr uint32_t before_rings(uint32_t n_steps, uint32_t n_warps) {
   const uint32_t sums = (kPartBuffers * n_warps + 1) * kPartSums<kRows> * sizeof(float);
-  return (sums + (kRows == 1 ? shared_row_bytes(n_steps) : 0) + 127) / 128 * 128;
+  return (sums + rows_bytes<kRows>(n_steps) + 127) / 128 * 128;
 }
 template <Format F, uint32_t kRows>
 constexpr uint32_t product_shared(uint32_t n_in, uint32_t n_warps) {
   return before_rings<kRows>((n_in + kStepColumns - 1) / kStepColumns, n_warps) +
-         n_warps * kRing<F> * StepBytes<F>::kPlace;
+         n_warps * kRing<F, kRows> * StepBytes<F>::kPlace;
 }
 
 // Threads are at most 512; with one row as if they were 768, so that the registers of three CTAs of 256 fit a
@@ -329,7 +338,7 @@ __global__ void __launch_bounds__(kRows == 1 ? 768 : 32 * (kMostWarps + 1))
   using Sums = FewSums<F, kRows>;
   constexpr uint32_t kPart = kPartSums<kRows>;
   constexpr uint32_t kBuffers = kPartBuffers, kFull = 1, kEmpty = 3;  // barriers of the buffers
-  // [buffer][warp][kPart], what the gate gave, where there is one row it, [warp][kRing] steps
+  // [buffer][warp][kPart], what the gate gave, the rows, [warp][kRing] steps
   extern __shared__ __align__(128) float shared[];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32 - 1;
   const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end;  // with glu: gate and up of a tile are neighbours
@@ -405,7 +414,7 @@ __global__ void __launch_bounds__(kRows == 1 ? 768 : 32 * (kMostWarps + 1))
   uint8_t* const behind = reinterpret_cast<uint8_t*>(shared + (kBuffers * n_warps + 1) * kPart);
   const SharedRow row = {behind, reinterpret_cast<float4*>(behind + n_steps * 256)};
   uint8_t* const ring = reinterpret_cast<uint8_t*>(shared) + before_rings<kRows>(n_steps, n_warps) +
-                        warp * kRing<F> * StepBytes<F>::kPlace;
+                        warp * kRing<F, kRows> * StepBytes<F>::kPlace;
   // Copies run ahead of what is computed with, over the tiles too.
   uint32_t copy_item = item, copy_step_at = begin, copy_slot = 0, index = 0, unit = 0;
   const auto copy_next = [&] {
@@ -421,9 +430,9 @@ __global__ void __launch_bounds__(kRows == 1 ? 768 : 32 * (kMostWarps + 1))
       if (++copy_step_at == end) copy_step_at = begin, copy_item = next_item(copy_item);
     }
     end_copies();
-    if (++copy_slot == kRing<F>) copy_slot = 0;
+    if (++copy_slot == kRing<F, kRows>) copy_slot = 0;
   };
-  for (uint32_t i = 0; i + 1 < kRing<F>; ++i) copy_next();
+  for (uint32_t i = 0; i + 1 < kRing<F, kRows>; ++i) copy_next();
   const uint8_t* first_record = records + begin * kStepGroups * kQ8Record;
   if constexpr (kRows == 1) {
     RowStage stage(row, args.own, args.n_in, begin, end);
@@ -438,6 +447,14 @@ __global__ void __launch_bounds__(kRows == 1 ? 768 : 32 * (kMostWarps + 1))
   } else {
     if (!args.waits_last) wait_for_previous();
     let_next_start();
+    if (rows_bytes<kRows>(n_steps)) {
+      const uint32_t first = begin * kStepGroups * kQ8Record, last = min(end * kStepGroups, n_groups) * kQ8Record;
+      for (uint32_t at = first + lane * 16; at < last; at += 512) copy_16(behind + at, records + at);
+      end_copies();
+      wait_for_copies<0>();
+      __syncwarp();
+      first_record = behind + first;
+    }
   }
   constexpr uint32_t kStepRecord = kRows == 1 ? kStepColumns : kStepGroups * kQ8Record;
   const uint8_t* record = first_record;
@@ -446,21 +463,21 @@ __global__ void __launch_bounds__(kRows == 1 ? 768 : 32 * (kMostWarps + 1))
              {record, row.scales + step * kStepGroups, n_groups - step * kStepGroups, args.some}, lane);
     record += kStepRecord;
   };
-  const auto after = [](uint32_t slot) { return slot + 1 == kRing<F> ? 0 : slot + 1; };
+  const auto after = [](uint32_t slot) { return slot + 1 == kRing<F, kRows> ? 0 : slot + 1; };
   constexpr uint32_t kSteps = kAtOnce<F, kRows>;
   for (uint32_t step = begin, slot = 0, n_done = 0; item < n_items;) {
     const bool all = step + kSteps <= end;
     __syncwarp();  // nobody reads what is written over now
     copy_next();
     if (kSteps == 2 && all) {
-      wait_for_copies<kRing<F> - 2>();
+      wait_for_copies<kRing<F, kRows> - 2>();
       __syncwarp();
       multiply(step, slot), multiply(step + 1, after(slot));
       slot = after(after(slot)), step += 2;
       __syncwarp();
       copy_next();
     } else {
-      wait_for_copies<kRing<F> - 1>();
+      wait_for_copies<kRing<F, kRows> - 1>();
       __syncwarp();
       multiply(step, slot);
       slot = after(slot), ++step;
