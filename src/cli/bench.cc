@@ -13,14 +13,15 @@
 namespace argent::cli {
 namespace {
 
-constexpr uint32_t kMostTokens = 1u << 20;
+constexpr uint32_t kMostTokens = 1u << 20, kMostSequences = 256;
 
 struct BenchOptions {
   ModelOptions model;
   Positionals words;
   std::vector<uint32_t> n_prompt, n_gen, n_depth;
   std::vector<std::string> pairs;  // --pg
-  uint32_t repetitions = 5;
+  uint32_t repetitions = 5, n_sequences = 1;
+  bool sampled = false;
   std::string format = "text";
   ProfileOptions profile;
   uint32_t n_threads = 0;  // that the backend was given
@@ -28,7 +29,9 @@ struct BenchOptions {
 };
 
 struct Test {
-  uint32_t n_prompt, n_gen, n_depth;
+  uint32_t n_prompt, n_gen, n_depth;  // of a sequence
+  uint32_t n_sequences = 1;           // side by side
+  bool sampled = false;               // decodes draw their tokens on the device
   std::vector<double> seconds = {};
   Cost cost = {};                       // of a run
   std::vector<DevicePeaks> peaks = {};  // by run: the better of what was measured before and after it
@@ -38,9 +41,10 @@ struct Test {
     std::string text = n_prompt && n_gen ? fmt::format("pp{}+tg{}", n_prompt, n_gen)
                        : n_prompt        ? fmt::format("pp{}", n_prompt)
                                          : fmt::format("tg{}", n_gen);
+    if (n_sequences > 1) text = fmt::format("{}x {}", n_sequences, text);
     return n_depth ? fmt::format("{} @ d{}", text, n_depth) : text;
   }
-  uint32_t n_tokens() const { return n_prompt + n_gen; }
+  uint32_t n_tokens() const { return n_sequences * (n_prompt + n_gen); }
   double mean() const {
     double sum = 0;
     for (double s : seconds) sum += n_tokens() / s;
@@ -86,11 +90,14 @@ class Bench {
  public:
   explicit Bench(Engine& engine) : engine_(engine), rng_(1) {}
 
-  // Fills the cache to the depth, then times the prompt and the decode steps after it. What an earlier run filled is
+  // Fills the cache to the depth, then times the prompts and the decode steps after them. What an earlier run filled is
   // used again.
   Result<double> run(const Test& test) {
-    if (id_ && depth_.size() != test.n_depth) close();
-    if (!id_) id_ = engine_.open_sequence(), depth_ = random_tokens(test.n_depth);
+    if (!ids_.empty() && (depth_.size() != test.n_depth || ids_.size() != test.n_sequences)) close();
+    if (ids_.empty()) {
+      depth_ = random_tokens(test.n_depth);
+      for (uint32_t i = 0; i < test.n_sequences; ++i) ids_.push_back(engine_.open_sequence());
+    }
     std::vector<int32_t> tokens = depth_;
     if (test.n_depth) ARGENT_TRY(compute(tokens));
     const auto start = std::chrono::steady_clock::now();
@@ -99,52 +106,77 @@ class Bench {
       tokens.insert(tokens.end(), prompt.begin(), prompt.end());
       ARGENT_TRY(compute(tokens));
     }
-    for (uint32_t i = 0; i < test.n_gen; ++i) {
-      if (tokens.empty()) {
-        tokens = random_tokens(1);
-        ARGENT_TRY(compute(tokens));
-        continue;
-      }
-      ARGENT_LET(const uint32_t n, engine_.append_token(*id_, random_token()));
-      (void)n;
-      ARGENT_TRY(drain());
-    }
+    ARGENT_TRY(test.sampled ? decode_sampled(test.n_gen, tokens.empty()) : decode(test.n_gen, tokens.empty()));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!test.n_depth) close();
     return seconds;
   }
 
-  // Of one run: the steps that the engine makes of it, a logits row each.
+  // Of one run: prompts one after the other in the steps that the engine makes of them, a logits row each; then decode
+  // steps of all sequences.
   Result<Cost> cost(const Test& test) const {
     Cost sum;
-    uint64_t n_kv = test.n_depth;
     Plan plan;
-    uint32_t planned = 0;  // tokens of plan
-    const auto add = [&](uint32_t n_tokens) -> Status {
+    uint32_t planned = 0;  // rows of plan
+    const auto add = [&](uint32_t n_tokens, uint32_t n_outputs, uint64_t n_kv) -> Status {
       if (n_tokens != planned) {
-        ARGENT_LET(plan, engine_.plan_for(n_tokens, 1, Tail::logits, Stage::rows));
+        ARGENT_LET(plan, engine_.plan_for(n_tokens, n_outputs, Tail::logits, Stage::rows));
         planned = n_tokens;
       }
       sum += argent::cost(plan.graph, {.n_tokens = n_tokens,
-                                       .n_outputs = 1,
-                                       .n_kv = n_kv,
+                                       .n_outputs = n_outputs,
+                                       .n_kv = n_outputs * n_kv,
                                        .kv_k = engine_.options().backend.kv_k,
-                                       .kv_v = engine_.options().backend.kv_v});
-      n_kv += n_tokens;
+                                       .kv_v = engine_.options().backend.kv_v,
+                                       .n_sequences = n_outputs});
       return {};
     };
-    for (uint32_t left = test.n_prompt, n; left; left -= n) {
-      n = std::min(left, engine_.options().budget.max_tokens);
-      ARGENT_TRY(add(n));
-    }
-    for (uint32_t i = 0; i < test.n_gen; ++i) ARGENT_TRY(add(1));
+    for (uint32_t i = 0; i < test.n_sequences; ++i)
+      for (uint32_t done = 0, n; done < test.n_prompt; done += n) {
+        n = std::min(test.n_prompt - done, engine_.options().budget.max_tokens);
+        ARGENT_TRY(add(n, 1, test.n_depth + done));
+      }
+    for (uint32_t i = 0; i < test.n_gen; ++i)
+      ARGENT_TRY(add(test.n_sequences, test.n_sequences, test.n_depth + test.n_prompt + i));
     return sum;
   }
 
  private:
   void close() {
-    engine_.close_sequence(*id_, false);
-    id_.reset();
+    for (const SequenceId id : ids_) engine_.close_sequence(id, false);
+    ids_.clear();
+  }
+  Status add_random(SequenceId id, bool empty) {
+    const Result<uint32_t> added =
+        empty ? engine_.set_tokens(id, random_tokens(1)) : engine_.append_token(id, random_token());
+    return added ? Status() : Status(added.error());
+  }
+  // A token more for each sequence, n times; empty: they have none yet.
+  Status decode(uint32_t n, bool empty) {
+    for (uint32_t i = 0; i < n; ++i) {
+      for (const SequenceId id : ids_) {
+        ARGENT_TRY(add_random(id, empty));
+      }
+      empty = false;
+      ARGENT_TRY(drain());
+    }
+    return {};
+  }
+  // The same with the most likely token of the step before, drawn on the device.
+  Status decode_sampled(uint32_t n, bool empty) {
+    if (n == 0) return {};
+    SampleParams greedy;
+    greedy.temperature = 0;
+    for (const SequenceId id : ids_) {
+      engine_.set_sampling(id, greedy);
+      ARGENT_TRY(add_random(id, empty));
+    }
+    for (uint32_t i = 0; i < n; ++i) {
+      ARGENT_LET(const bool more, step());
+      (void)more;
+    }
+    for (const SequenceId id : ids_) engine_.set_sampling(id, {});
+    return {};
   }
   int32_t random_token() { return int32_t(rng_.next() % engine_.model().n_vocab); }
   std::vector<int32_t> random_tokens(uint32_t n) {
@@ -153,21 +185,26 @@ class Bench {
     return tokens;
   }
   Status compute(const std::vector<int32_t>& tokens) {
-    ARGENT_LET(const uint32_t reused, engine_.set_tokens(*id_, tokens));
-    (void)reused;
+    for (const SequenceId id : ids_) {
+      ARGENT_LET(const uint32_t reused, engine_.set_tokens(id, tokens));
+      (void)reused;
+    }
     return drain();
+  }
+  Result<bool> step() {
+    if (interrupted()) return fail(Code::cancelled, "stopped");
+    return engine_.step([](const StepOutput&) {});
   }
   Status drain() {
     for (;;) {
-      ARGENT_LET(const bool more, engine_.step([](const StepOutput&) {}));
+      ARGENT_LET(const bool more, step());
       if (!more) return {};
-      if (interrupted()) return fail(Code::cancelled, "stopped");
     }
   }
 
   Engine& engine_;
   Rng rng_;
-  std::optional<SequenceId> id_;
+  std::vector<SequenceId> ids_;
   std::vector<int32_t> depth_;
 };
 
@@ -233,6 +270,8 @@ std::string json_report(Engine& engine, const BenchOptions& o, const std::vector
                     {"n_prompt", t.n_prompt},
                     {"n_gen", t.n_gen},
                     {"n_depth", t.n_depth},
+                    {"n_sequences", t.n_sequences},
+                    {"sampled", t.sampled},
                     {"avg_ts", t.mean()},
                     {"stddev_ts", t.deviation()},
                     {"samples_ts", samples},
@@ -269,6 +308,7 @@ Result<std::vector<Test>> tests_of(const BenchOptions& o) {
     }
   }
   if (tests.empty()) return fail(Code::invalid, "nothing to measure: -p and -n are 0");
+  for (Test& test : tests) test.n_sequences = o.n_sequences, test.sampled = o.sampled;
   return tests;
 }
 
@@ -279,12 +319,13 @@ Status run(BenchOptions& o) {
   if (o.n_depth.empty()) o.n_depth = {0};
   ARGENT_LET(std::vector<Test> tests, tests_of(o));
   uint32_t longest = 1;
-  for (const Test& t : tests) longest = std::max(longest, t.n_depth + t.n_tokens());
+  for (const Test& t : tests) longest = std::max(longest, t.n_depth + t.n_prompt + t.n_gen + (t.sampled ? 1 : 0));
   if (o.model.ctx && o.model.ctx < longest)
     return fail(Code::invalid, "--ctx {}: the longest test takes {} positions", o.model.ctx, longest);
   if (!o.model.ctx) o.model.ctx = longest;
   ARGENT_LET(std::unique_ptr<Engine> engine, open_engine(o.model, [&](EngineOptions& e) {
                e.prefix_cache = false;
+               e.n_sequences = o.n_sequences;
                o.cache_type = cache_text(e.backend);
                o.n_threads = e.backend.n_threads ? e.backend.n_threads : default_threads();
              }));
@@ -324,6 +365,7 @@ void add_bench(CLI::App& root) {
       "  argent bench MODEL -p 1,2,4,8 -n 0      passes of few tokens\n"
       "  argent bench MODEL -n 64 -d 0,8192      decode behind 8,192 positions and without\n"
       "  argent bench MODEL --pg 512,128         a prompt and the decode after it as one time\n"
+      "  argent bench MODEL -p 0 -d 512 -s 8     8 sequences side by side: tokens a second of all of them\n"
       "  argent bench serve URL                  load on a server: argent bench serve --help\n"
       "Counted as llama-bench counts; tokens are random, nothing is sampled. Beside the rate stand the bytes "
       "of weights and\n"
@@ -342,6 +384,11 @@ void add_bench(CLI::App& root) {
   list("-d,--n-depth", o->n_depth, "positions in the cache before, a list");
   app->add_option("--pg,--prompt-gen", o->pairs, "prompt tokens and tokens decoded after them: 512,128; repeatable")
       ->allow_extra_args(false);
+  app->add_option("-s,--sequences", o->n_sequences, "sequences side by side, each with the prompt and the tokens")
+      ->check(CLI::Range(1u, kMostSequences))
+      ->capture_default_str();
+  app->add_flag("--sampled", o->sampled,
+                "decode draws its tokens on the device, the most likely ones, in place of handing out logits");
   app->add_option("-r,--repetitions", o->repetitions, "runs of each test")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
