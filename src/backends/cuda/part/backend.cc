@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kHoldAtMost{20};  // of a profiled step's fi
 // Of the device's memory, beside weights, cache and arena: int8 activations, partial results of attention, step data,
 // graphs, kernels.
 constexpr uint64_t kOwnBytes = 256 << 20;
-constexpr std::string_view kFamilies[] = {"graphs", "dependent", "folds"};
+constexpr std::string_view kFamilies[] = {"graphs", "dependent", "folds", "wgmma"};
 
 struct Options {
   std::vector<std::string> without;
@@ -35,7 +35,7 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(const BackendOptions& options, Options own, std::unique_ptr<Device> device)
       : options_(options), own_(std::move(own)), device_(std::move(device)) {
-    dependent_ = own_.has("dependent") && device_->compute_capability() >= 90;
+    launch_options_ = {own_.has("dependent") && device_->compute_capability() >= 90, own_.has("wgmma")};
     resources_.kv_k = options.kv_k, resources_.kv_v = options.kv_v;
   }
   ~CudaBackend() override {
@@ -134,7 +134,7 @@ class CudaBackend final : public Backend {
   const BackendOptions options_;
   const Options own_;
   const std::unique_ptr<Device> device_;  // outlives all memory
-  bool dependent_ = false;
+  LaunchOptions launch_options_;
   Resources resources_;
   std::vector<Memory> kv_;             // by layer group
   std::vector<uint64_t> block_bytes_;  // by layer group: of a block, all its layers
@@ -159,7 +159,7 @@ Status CudaBackend::load(const Graph& graph, WeightStorage storage,
                 device_->name());
   ARGENT_TRY(device_->use());
   ARGENT_TRY(settle());
-  return resources_.weights.load(*device_, dependent_, graph, progress);
+  return resources_.weights.load(*device_, launch_options_.dependent, graph, progress);
 }
 
 Status CudaBackend::allocate(const KvLayout& layout, const MemoryNeed& need) {
@@ -302,8 +302,8 @@ Status CudaBackend::launch(Compiled& compiled, Clock::time_point begin) {
   const auto encode = [&](Launch& launch) { Encoder(compiled.plan, compiled.info, resources_, launch).all(); };
   const StepShape& shape = resources_.step.shape();
   if (own_.has("graphs") && shape.n_tokens <= kCapturedRows)
-    return compiled.graphs.run(*device_, shape, dependent_, encode);
-  Launch launch{device_->stream(), dependent_};
+    return compiled.graphs.run(*device_, shape, launch_options_, encode);
+  Launch launch(device_->stream(), launch_options_);
   encode(launch);
   return device_->check(launch);
 }
@@ -323,7 +323,7 @@ Status CudaBackend::run_profiled(const Compiled& compiled, Clock::time_point beg
     ARGENT_LET(Event mark, Event::make(*device_, true));
     marks_.push_back(std::move(mark));
   }
-  Launch launch{device_->stream(), false};
+  Launch launch(device_->stream(), {.dependent = false, .wide = launch_options_.wide});
   Encoder encoder(compiled.plan, compiled.info, resources_, launch);
   go_ = false;
   ARGENT_TRY(device_->check(cudaLaunchHostFunc(device_->stream(), hold, &go_), "cudaLaunchHostFunc"));

@@ -142,7 +142,7 @@ Result<PlanInfo> plan_info(const Plan& plan, const KvLayout& layout, KvType k, K
     const Node& node = graph.nodes[n];
     if (reads_q8(graph, node).some) {
       const Value& x = graph.value(node.inputs[0]);
-      info.q8_bytes = std::max(info.q8_bytes, q8_bytes(plan.max_rows(x.rows), x.width));
+      info.q8_bytes = std::max(info.q8_bytes, product_rows_bytes(plan.max_rows(x.rows), x.width));
     }
     if ((node.op == Op::adjust || node.op == Op::argmax || node.op == Op::top_k) && graph.sampled != kNone)
       info.policy.n_vocab = graph.value(node.inputs[0]).width;
@@ -207,7 +207,7 @@ bool Encoder::leave_to_products(const Node& node, size_t index, const float* x, 
 }
 
 Q8 Encoder::q8_output(const Node& node, size_t index) {
-  if (info_.q8[index] == Q8Output::none) return {};
+  if (info_.q8[index] == Q8Output::none || is_wide(node.outputs.back())) return {};
   held_ = node.outputs.back();
   return q8_of(held_);
 }

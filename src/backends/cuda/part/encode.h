@@ -50,7 +50,7 @@ struct PlanInfo {
   std::vector<bool> norm_in_products;   // by node: those whose sum has squares
   std::vector<uint32_t> layer;          // by value: which layer's cache a state is
   std::vector<const double*> rope;      // by node: base angles of a rope_table, on the device
-  uint64_t q8_bytes = 0;                // of the longest rows that products read as int8
+  uint64_t q8_bytes = 0;                // of the longest rows that products read as int8 or f16
   std::vector<uint64_t> partial_bytes;  // by list: of one partial result, in the widest of its layers
 };
 // All but `rope`. folds: nodes may go into others' kernels. internal: a state without a cache.
@@ -108,11 +108,13 @@ class Encoder {
   Q8 q8_output(const Node& node, size_t index);
   // Null where the last output is wanted as int8 only.
   float* f32_output(const Node& node, size_t index) const {
-    return info_.q8[index] == Q8Output::only ? nullptr : at(node.outputs.back());
+    return info_.q8[index] == Q8Output::only && !is_wide(node.outputs.back()) ? nullptr : at(node.outputs.back());
   }
 
  private:
   Q8 q8_of(ValueId x) const;
+  // Products of so many rows take 16-bit ones, which quantize() alone makes.
+  bool is_wide(ValueId x) const { return wide(launch_, rows_of(x)); }
 
   const Plan& plan_;
   const PlanInfo& info_;

@@ -9,11 +9,12 @@ void Graphs::Destroy::operator()(cudaGraphExec_t exec) const {
   if (cudaGraphExecDestroy(exec) != cudaSuccess) cudaGetLastError();
 }
 
-Status Graphs::run(Device& device, const StepShape& shape, bool dependent, const std::function<void(Launch&)>& encode) {
+Status Graphs::run(Device& device, const StepShape& shape, const LaunchOptions& options,
+                   const std::function<void(Launch&)>& encode) {
   const auto found =
       std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) { return c.shape == shape; });
   if (found == captured_.end()) {
-    Launch launch{device.stream(), dependent};
+    Launch launch(device.stream(), options);
     encode(launch);
     ARGENT_TRY(device.check(launch));
     if (captured_.size() == kMostShapes) captured_.erase(captured_.begin());
@@ -23,16 +24,17 @@ Status Graphs::run(Device& device, const StepShape& shape, bool dependent, const
   std::rotate(found, found + 1, captured_.end());
   Captured& captured = captured_.back();
   if (!captured.exec) {
-    ARGENT_LET(captured.exec, capture(device, dependent, encode));
+    ARGENT_LET(captured.exec, capture(device, options, encode));
   }
   return device.check(cudaGraphLaunch(captured.exec.get(), device.stream()), "cudaGraphLaunch");
 }
 
-Result<Graphs::Exec> Graphs::capture(Device& device, bool dependent, const std::function<void(Launch&)>& encode) {
+Result<Graphs::Exec> Graphs::capture(Device& device, const LaunchOptions& options,
+                                     const std::function<void(Launch&)>& encode) {
   // Other threads may go on using the device.
   ARGENT_TRY(device.check(cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal),
                           "cudaStreamBeginCapture"));
-  Launch launch{device.stream(), dependent};
+  Launch launch(device.stream(), options);
   encode(launch);
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(device.stream(), &graph);

@@ -14,7 +14,8 @@ class Graphs {
  public:
   // Starts what `encode` launches for a step of this shape. Each shape's first step is launched kernel by kernel, the
   // second is captured, later ones are one call. At most kMostShapes are kept, those used last.
-  Status run(Device& device, const StepShape& shape, bool dependent, const std::function<void(Launch&)>& encode);
+  Status run(Device& device, const StepShape& shape, const LaunchOptions& options,
+             const std::function<void(Launch&)>& encode);
   // Buffers that were captured have moved.
   void forget() { captured_.clear(); }
 
@@ -28,7 +29,7 @@ class Graphs {
     StepShape shape;
     Exec exec;  // null: the shape came once
   };
-  static Result<Exec> capture(Device& device, bool dependent, const std::function<void(Launch&)>& encode);
+  static Result<Exec> capture(Device& device, const LaunchOptions& options, const std::function<void(Launch&)>& encode);
 
   std::vector<Captured> captured_;  // used last, last
 };

@@ -170,7 +170,7 @@ Status Weights::load(Device& device, bool dependent, const Graph& graph,
   }
   const bool small = total <= 16 * kPieceBytes;
   ThreadPool pool({.n_threads = small ? 1 : std::min(kReaders, usable_threads()), .pin = false});
-  Launch launch{device.stream(), dependent};
+  Launch launch(device.stream(), {.dependent = dependent});
   uint64_t since_ahead = kAheadBytes;
   const auto send = [&]() -> Status {
     for (size_t i = 0; i < slices.size(); ++i) {

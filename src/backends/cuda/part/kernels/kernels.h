@@ -48,6 +48,17 @@ struct OwnRow {
   float eps = 0;
 };
 
+// Up to so many rows a product's sums are those of one row, from int8 rows. Those of more rows, where wide(): from rows
+// as f16, which also lie where Q8::q points (product_rows.cuh) and are made by quantize() alone.
+inline constexpr uint32_t kWideAbove = 16;
+// True on sm_90 where the part was compiled for sm_90a.
+bool wide_is_there();
+inline bool wide(const Launch& launch, uint32_t n_rows) {
+  return n_rows > kWideAbove && launch.wide && wide_is_there();
+}
+// Bytes of the buffer at Q8::q for products of up to n_rows rows; a multiple of 128.
+uint64_t product_rows_bytes(uint32_t n_rows, uint32_t n_in);
+
 // One of up to three products of the same rows in one launch.
 struct ProductPart {
   Matrix w;

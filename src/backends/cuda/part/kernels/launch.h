@@ -8,9 +8,16 @@
 
 namespace argent::cuda {
 
-struct Launch {
-  cudaStream_t stream = nullptr;
+// What launches may do; switches turn it off.
+struct LaunchOptions {
   bool dependent = true;  // kernels may start while the one before them ends; they wait before they read what it wrote
+  bool wide = true;       // products of many rows by wgmma where it is there (kernels.h)
+};
+
+struct Launch : LaunchOptions {
+  explicit Launch(cudaStream_t s = nullptr, const LaunchOptions& options = {}) : LaunchOptions(options), stream(s) {}
+
+  cudaStream_t stream;
   cudaError_t error = cudaSuccess;
   const char* what = "";  // the kernel that failed first
 

@@ -13,6 +13,9 @@
 //   p1      128: [lane] a word: bit 4 group + i of byte k is byte k's of word ai
 //   scales  one of the layouts of Scales, by 64 columns or by 256
 //
+// After the planes, for each row, 2^(24 + k): times 2^k its scales and mins are far from the ends of f16, the largest
+// scale in [2^-10, 2^-9) unless a min is more than 2^12 times that (product_wide.cuh).
+//
 // Formats without mins store quants with the highest bit flipped and in a byte's high bits, so that it is a signed
 // byte: shift is how far up, and the sum is divided by 2^shift at the end, which is exact.
 #pragma once
@@ -115,7 +118,7 @@ __host__ __device__ constexpr uint32_t scale_bytes(Scales s) {
 
 // Where the planes of a matrix are, in this order, each aligned to 128 bytes.
 struct Planes {
-  uint64_t p8, p4, p2, p1, scales, bytes;
+  uint64_t p8, p4, p2, p1, scales, factors, bytes;
   uint32_t n_tiles, n_chunks, n_supers;
 };
 __host__ __device__ constexpr Planes planes_of(const PlaneShape& s, uint32_t n_out, uint32_t n_in) {
@@ -130,7 +133,8 @@ __host__ __device__ constexpr Planes planes_of(const PlaneShape& s, uint32_t n_o
   p.p1 = p.p2 + (s.p2 ? units * 256 : 0);
   p.scales = p.p1 + (s.p1 ? units * 128 : 0);
   const uint64_t scaled = by_256(s.scales) ? uint64_t(p.n_tiles) * p.n_supers : units;
-  p.bytes = (p.scales + scaled * scale_bytes(s.scales) + 127) / 128 * 128;
+  p.factors = (p.scales + scaled * scale_bytes(s.scales) + 127) / 128 * 128;
+  p.bytes = (p.factors + uint64_t(p.n_tiles) * kPanelRows * sizeof(float) + 127) / 128 * 128;
   return p;
 }
 

@@ -1,5 +1,6 @@
 // Which product kernel runs; products of float formats; activations to int8.
 #include "backends/cuda/part/kernels/product_many.cuh"
+#include "backends/cuda/part/kernels/product_rows.cuh"
 #include "backends/cuda/part/kernels/quantize.cuh"
 
 namespace argent::cuda {
@@ -100,6 +101,7 @@ ARGENT_EXTERN(mxfp4);
 #undef ARGENT_EXTERN
 
 void quantize(Launch& launch, const float* x, uint32_t n_rows, uint32_t n_in, const Q8& to) {
+  if (wide(launch, n_rows)) return wide_rows(launch, x, n_rows, n_in, to.q);
   start(launch, "quantize", quantize_kernel, dim3(n_rows, (n_in + 255) / 256), dim3(256), 0, x, n_in, to);
 }
 

@@ -10,6 +10,10 @@
 
 namespace argent::cuda {
 
+// product_wide.cuh
+template <Format F>
+void product_wide(Launch& launch, const ProductArgs& args);
+
 inline constexpr uint32_t kManyRows = 64, kManyWarps = 8;
 
 // Of a record of Q8 what is wanted: without the sums of halves where no scale is by 16 columns with a min.
@@ -30,6 +34,7 @@ constexpr uint32_t many_shared() {
 
 template <Format F, uint32_t kTiles>
 __global__ void __launch_bounds__(32 * kManyWarps) many_kernel(const __grid_constant__ ProductArgs args) {
+#if !defined(__CUDA_ARCH_FEAT_SM90_ALL)  // where product_wide.cuh is in its place
   constexpr PlaneShape s = plane_shape<F>();
   constexpr uint32_t kSlices = kManyWarps / kTiles, kEights = kManyRows / 8;
   constexpr uint32_t kRows = kTiles * kPanelRows;  // of weights, of the CTA
@@ -177,6 +182,7 @@ __global__ void __launch_bounds__(32 * kManyWarps) many_kernel(const __grid_cons
     }
     out.y[to] = sum;
   }
+#endif
 }
 
 template <Format F, uint32_t kTiles>
@@ -206,6 +212,7 @@ void product_many(Launch& launch, const ProductArgs& args) {
 // Launches of at most 64 rows, or, where the sums are to be those of one row, of eight; instantiated in product_*.cu.
 template <Format F>
 void product_of(Launch& launch, ProductArgs args) {
+  if (wide(launch, args.n_rows)) return product_wide<F>(launch, args);
   for (args.first_row = 0; args.first_row < args.n_rows; args.first_row += args.some) {
     args.some = min(args.n_rows <= kSameSums ? 8u : kManyRows, args.n_rows - args.first_row);
     if (args.some == 1)

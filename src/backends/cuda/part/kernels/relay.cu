@@ -159,6 +159,36 @@ __global__ void relay_kernel(uint8_t* to, Planes planes, const uint8_t* rows, ui
   }
 }
 
+// The power of two that a row's scales are multiplied with where they become f16 (planes.cuh); a warp a row.
+template <Format F>
+__global__ void factor_kernel(uint8_t* to, Planes planes, uint32_t first, uint32_t n) {
+  constexpr PlaneShape s = plane_shape<F>();
+  wait_for_previous();
+  const uint32_t lane = threadIdx.x % 32, at = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  if (at >= n) return;
+  const uint32_t row = first + at, tile = row / kPanelRows, r = row % kPanelRows;
+  float scale = 0, min = 0;
+  const auto look = [&](const ScaleMin& of) { scale = fmaxf(scale, fabsf(of.scale)), min = fmaxf(min, fabsf(of.min)); };
+  if constexpr (by_256(s.scales)) {
+    for (uint32_t i = lane; i < planes.n_supers; i += 32) {
+      SuperScales<s.scales> scales;
+      scales.load(to + planes.scales + (uint64_t(tile) * planes.n_supers + i) * scale_bytes(s.scales), r);
+      for (uint32_t k = 0; k < 8; ++k)
+        for (uint32_t side = 0; side < 32 / s.group; ++side) look(scales.at(k, side));
+    }
+  } else {
+    for (uint32_t i = lane; i < planes.n_chunks; i += 32) {
+      ChunkScales<s.scales> scales;
+      scales.load(to + planes.scales + (uint64_t(tile) * planes.n_chunks + i) * scale_bytes(s.scales), r % 8);
+      for (uint32_t k = 0; k < 2; ++k) look(scales.at(k, r / 8));
+    }
+  }
+  const int of_scale = int(__reduce_max_sync(~0u, __float_as_uint(scale)) >> 23) - 127;
+  const int of_min = int(__reduce_max_sync(~0u, __float_as_uint(min)) >> 23) - 127;
+  const int up = ::min(::max(24 + ::min(-10 - of_scale, 2 - of_min), -126), 126);
+  if (lane == 0) reinterpret_cast<float*>(to + planes.factors)[row] = __int_as_float((127 + up) << 23);
+}
+
 // An element of a quantized matrix as decode_row has it, bit for bit.
 template <Format F>
 __device__ float element(const uint8_t* data, const Planes& planes, uint32_t row, uint32_t column) {
@@ -232,6 +262,7 @@ void relay(Launch& launch, const Matrix& to, const uint8_t* rows, uint32_t first
     const Planes planes = planes_of(plane_shape<F>(), to.n_out, to.n_in);
     const uint32_t warps = (n + kPanelRows - 1) / kPanelRows * planes.n_chunks;
     start(launch, "relay", relay_kernel<F>, dim3((warps + 3) / 4), dim3(128), 0, data, planes, rows, first, n, to.n_in);
+    start(launch, "relay", factor_kernel<F>, dim3((n + 3) / 4), dim3(128), 0, data, planes, first, n);
   });
 }
 

@@ -1,0 +1,518 @@
+// Products of more than kWideAbove rows on sm_90a, by wgmma in f16: weights are its A operand, from registers, and
+// activations (product_rows.cuh) its B operand, from shared memory.
+//
+// A warpgroup ("team") has 64 rows of weights, 16 a warp, as planes.cuh has them for mma.m16n8k32: a lane has the same
+// rows here and there, and the order of columns is that of product_rows.cuh. Quants become halves without a conversion:
+// as the low bits of a half they are q 2^-24, and one fused multiply-add makes q scale + min of two of them. Scales are
+// times a power of two for each row of weights, which keeps them in range; it is taken off at the end, as that of the
+// rows of activations is.
+//
+// Units of work are 64 columns of a tile of weight rows by activation rows. CTAs, one a multiprocessor, have equal
+// shares of all units in a row, so that no multiprocessor is idle at the end whatever the shape. A tile that is in
+// several shares is stored by the CTA that has its first columns, which adds the others' sums, in order, from device
+// memory; all CTAs begin with the tile that they have the end of, and CTAs of later shares are started first, so that
+// none waits for one that cannot run. With few tiles the teams of a CTA also share a tile's columns.
+#pragma once
+
+#include <algorithm>
+
+#include "backends/cuda/part/kernels/product_halves.cuh"
+#include "backends/cuda/part/kernels/product_rows.cuh"
+#include "backends/cuda/part/kernels/wgmma.cuh"
+
+namespace argent::cuda {
+
+struct WideArgs {
+  PartArgs parts[3];
+  const float* factors[3];  // of the parts, by row
+  uint32_t ends[3];         // tiles of weight rows of the parts up to this one
+  uint32_t n_parts, n_chunks, n_rows;
+  uint32_t n_columns, width;  // tiles of activation rows, and rows of one
+  uint32_t groups, slices;    // teams: groups of 64 weight rows by slices of columns
+  uint32_t each, rest;        // units of a share; so many shares have one more
+  WideRows rows{nullptr, 0, 0};
+  bool glu, gelu;  // parts 0 and 1 are gate and up of one y: half of the groups each
+};
+
+// Runs of 64 columns of one tile.
+struct Segment {
+  uint32_t tile, begin, end;
+};
+// What is left of a share of the units.
+struct Share {
+  uint32_t unit, end, n_chunks;
+  __device__ __forceinline__ Share(const WideArgs& args, uint32_t share) : n_chunks(args.n_chunks) {
+    unit = first(args, share), end = first(args, share + 1);
+  }
+  static __device__ __forceinline__ uint32_t first(const WideArgs& args, uint32_t share) {
+    return share * args.each + min(share, args.rest);
+  }
+  __device__ __forceinline__ bool next(Segment& s) {
+    if (unit >= end) return false;
+    s.tile = unit / n_chunks, s.begin = unit - s.tile * n_chunks, s.end = min(n_chunks, s.begin + end - unit);
+    unit += s.end - s.begin;
+    return true;
+  }
+};
+// A slice's columns of a segment: there are one or two.
+__device__ __forceinline__ Segment slice_of(const Segment& s, uint32_t slice, uint32_t slices) {
+  const uint32_t n = s.end - s.begin;
+  if (slices == 1) return s;
+  return {s.tile, s.begin + (slice ? n / 2 : 0), slice ? s.end : s.begin + n / 2};
+}
+
+// The sizes of a kernel of kTeams teams and up to kMost rows of activations.
+template <Format F, uint32_t kTeams, uint32_t kMost>
+struct WideShape {
+  static constexpr uint32_t kWarps = 4 * kTeams, kStage = kMost * 128, kRoom = 227 * 1024 - 2048;
+  static constexpr uint32_t kPieces = kMost < 64 ? kMost / 8 : 8;     // eights of columns that teams exchange at a time
+  static constexpr uint32_t kExchange = kTeams / 2 * kPieces * 2048;  // bytes: 16 a thread and eight columns
+  static constexpr __host__ __device__ uint32_t weights(uint32_t steps) { return kWarps * steps * StepBytes<F>::kAll; }
+  static constexpr uint32_t kSteps = weights(3) + (kMost <= 64 ? 6 : 4) * kStage + kExchange <= kRoom ? 3 : 2;
+  static constexpr uint32_t kFit = (kRoom - kExchange - weights(kSteps)) / kStage;
+  static constexpr uint32_t kMostStages = kMost <= 64 ? 8 : 4;
+  static constexpr uint32_t kStages = kFit > kMostStages ? kMostStages : kFit / 2 * 2;
+  static constexpr uint32_t kShared = 1024 + kStages * kStage + weights(kSteps) + kExchange;
+  static_assert(kStages >= 2);
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// What a flag says was written before it, by all threads that its writer has met.
+__device__ __forceinline__ void store_flag(uint32_t* flag, uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint32_t load_flag(const uint32_t* flag) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+
+// acc += a chunk's product. Only the last 16 columns' is on its way when this returns; used: the barrier of the chunk
+// before, where there is one and the thread arrives there. 16 columns at a time: a warp waits where it starts an
+// instruction while another of its own runs, and converts the next weights meanwhile.
+template <Format F, uint32_t kWidth, uint32_t kRegisters>
+__device__ __forceinline__ void multiply_chunk(float (&acc)[kRegisters], const typename HalfWeights<F>::Chunk& k,
+                                               uint32_t operand, uint32_t used) {
+  uint32_t f[4][4];
+  const auto part = [&]<uint32_t kPart>() {
+    HalfWeights<F>::template convert<kPart>(k, f[kPart]);
+    wgmma_fence();
+    wgmma<kWidth>(acc, f[kPart], operand + 2 * kPart);  // 32 bytes of b's rows
+    wgmma_commit();
+    wgmma_wait<1>();
+  };
+  part.template operator()<0>();
+  if (used) barrier_arrive(used);
+  part.template operator()<1>();
+  part.template operator()<2>();
+  part.template operator()<3>();
+}
+
+// Where a team's activations are: of the next chunk, and of all of its stages.
+struct StageWalk {
+  uint32_t barrier, operand, parity = 0, used = 0;
+  uint32_t first_barrier, first_operand, end_barrier;
+  template <uint32_t kEmpty, uint32_t kStage>
+  __device__ __forceinline__ void next(bool arrives) {
+    used = arrives ? barrier + kEmpty : 0;
+    barrier += 8, operand += kStage / 16;
+    if (barrier == end_barrier) barrier = first_barrier, operand = first_operand, parity ^= 1;
+  }
+};
+
+// Chunks [begin, end) of a step. What a lane has of the next chunk is on its way while a chunk is multiplied.
+template <Format F, uint32_t kWidth, uint32_t kEmpty, uint32_t kStage, uint32_t kRegisters>
+__device__ __forceinline__ void multiply_step(float (&acc)[kRegisters], const HalfWeights<F>& w, uint32_t begin,
+                                              uint32_t end, StageWalk& walk) {
+  const auto one = [&](const typename HalfWeights<F>::Chunk& k) {
+    barrier_wait(walk.barrier, walk.parity);
+    multiply_chunk<F, kWidth>(acc, k, walk.operand, walk.used);
+    walk.template next<kEmpty, kStage>(w.lane == 0);
+  };
+  typename HalfWeights<F>::Chunk k[2];
+  k[0] = w.chunk(begin);
+  if (kWidth <= 64 && begin == 0 && end == kStepChunks) {
+#pragma unroll
+    for (uint32_t c = 0; c < kStepChunks; ++c) {
+      if (c + 1 < kStepChunks) k[(c + 1) % 2] = w.chunk(c + 1);
+      one(k[c % 2]);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (uint32_t c = begin; c < end; ++c) {
+    k[1] = k[0];
+    if (c + 1 < end) k[0] = w.chunk(c + 1);
+    one(k[1]);
+  }
+}
+template <Format F, uint32_t kMost, uint32_t kEmpty>
+__device__ __forceinline__ void multiply_step(uint32_t width, float (&acc)[kMost / 2], const HalfWeights<F>& w,
+                                              uint32_t begin, uint32_t end, StageWalk& walk) {
+#define ARGENT_WIDE(n) \
+  case n:              \
+    return multiply_step<F, n, kEmpty, kMost * 128>(acc, w, begin, end, walk)
+  if constexpr (kMost <= 64) {
+    switch (width) {
+      ARGENT_WIDE(32);
+      ARGENT_WIDE(64);
+    }
+  } else {
+    switch (width) {
+      ARGENT_WIDE(96);
+      ARGENT_WIDE(112);
+      ARGENT_WIDE(128);
+      ARGENT_WIDE(144);
+      ARGENT_WIDE(160);
+      ARGENT_WIDE(176);
+      ARGENT_WIDE(192);
+      ARGENT_WIDE(208);
+      ARGENT_WIDE(224);
+      ARGENT_WIDE(240);
+      ARGENT_WIDE(256);
+    }
+  }
+#undef ARGENT_WIDE
+}
+
+// As activate(), within a few units of the last place: products of f16 are off by more.
+__device__ __forceinline__ float quick_activate(float x, bool is_gelu) {
+  const float of = is_gelu ? x * (x * x * 0.044715f + 1.0f) * 1.5957691216f : x;
+  return __fdividef(x, 1.0f + __expf(-of));
+}
+
+#endif
+
+template <Format F, uint32_t kTeams, uint32_t kMost>
+__global__ void __launch_bounds__(128 * (kTeams + 1), 1) wide_kernel(const __grid_constant__ WideArgs args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = WideShape<F, kTeams, kMost>;
+  constexpr uint32_t kStages = Shape::kStages, kSteps = Shape::kSteps, kEights = kMost / 8;
+  extern __shared__ uint8_t wide_memory[];
+  __shared__ uint64_t barriers[2 * kStages];  // that a stage is full, then that it is empty
+  uint8_t* const stages = wide_memory + (-shared_address(wide_memory) & 1023);  // swizzling is by address
+  uint8_t* const weights = stages + kStages * Shape::kStage;
+  float4* const exchange = reinterpret_cast<float4*>(weights + Shape::weights(kSteps));
+
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, team = warp / 4;
+  const uint32_t groups = args.groups, slices = args.slices, n_shares = gridDim.x, share = n_shares - 1 - blockIdx.x;
+  const uint32_t of_slice = kStages / slices;  // stages
+  const uint32_t full = shared_address(barriers);
+  constexpr uint32_t kEmpty = 8 * kStages;  // after the barrier of the same stage
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < kStages; ++i)
+      barrier_init(full + 8 * i, 1), barrier_init(full + 8 * i + kEmpty, 4 * groups);
+    barriers_are_made();
+  }
+  __syncthreads();
+
+  // Registers that the copying warps do without go to the teams.
+  if (team == kTeams) {
+    set_registers<false, 24>();
+    if (warp == 4 * kTeams && lane < slices) {  // copies activations, a lane a slice
+      wait_for_previous();
+      let_next_start();
+      Share left(args, share);
+      uint32_t stage = 0, parity = 1;
+      for (Segment s; left.next(s);) {
+        const Segment own = slice_of(s, lane, slices);
+        const uint32_t first = args.n_columns == 1 ? 0 : s.tile % args.n_columns * (args.width / 8);
+        const uint32_t bytes = min(args.width / 8, args.rows.eights - first) * kWideAtom;
+        for (uint32_t c = own.begin; c < own.end; ++c) {
+          const uint32_t at = lane * of_slice + stage, barrier = full + 8 * at;
+          barrier_wait(barrier + kEmpty, parity);
+          barrier_expect(barrier, bytes);
+          bulk_copy(shared_address(stages) + at * Shape::kStage,
+                    args.rows.x + (uint64_t(c) * args.rows.eights + first) * kWideAtom, bytes, barrier);
+          if (++stage == of_slice) stage = 0, parity ^= 1;
+        }
+      }
+    }
+  } else {
+    set_registers<true, kTeams == 2 ? 240 : 112>();
+    const uint32_t group = team % groups, slice = team / groups, thread = threadIdx.x % 128;
+    // Where the warp's 16 rows of a tile are.
+    const auto place = [&](uint32_t tile, uint32_t& index, uint32_t& panel) {
+      uint32_t row_tile = args.n_columns == 1 ? tile : tile / args.n_columns;
+      const uint32_t half = groups / 2;
+      if (args.glu) {
+        index = group >= half, panel = 4 * (row_tile * half + group - index * half) + warp % 4;
+      } else {
+        index = 0;
+        while (index + 1 < args.n_parts && row_tile >= args.ends[index]) ++index;
+        if (index) row_tile -= args.ends[index - 1];
+        panel = 4 * (row_tile * groups + group) + warp % 4;
+      }
+    };
+    // A panel beyond the last is the last: its sums are not stored.
+    const auto there = [&](uint32_t index, uint32_t panel) {
+      return min(panel, (args.parts[index].n_out + kPanelRows - 1) / kPanelRows - 1);
+    };
+
+    uint8_t* const ring = weights + warp * kSteps * StepBytes<F>::kAll;
+    Share ahead(args, share);
+    Segment copied = {0, 0, 0};
+    PanelCopies<F> copies = {};
+    uint32_t copy_slot = 0;
+    const auto copy_next = [&] {
+      while (copied.begin == copied.end) {
+        Segment s;
+        if (!ahead.next(s)) break;
+        copied = slice_of(s, slice, slices);
+        uint32_t index, panel;
+        place(s.tile, index, panel);
+        copies.go_to(args.parts[index], there(index, panel) * args.n_chunks, lane);
+      }
+      if (copied.begin < copied.end) {
+        const uint32_t step = copied.begin / kStepChunks * kStepChunks, end = min(copied.end, step + kStepChunks);
+        copies.copy(ring + copy_slot * StepBytes<F>::kAll + lane * 16, step, copied.begin - step, end - step, lane);
+        copied.begin = end;
+      }
+      end_copies();
+      if (++copy_slot == kSteps) copy_slot = 0;
+    };
+#pragma unroll 1
+    for (uint32_t i = 0; i + 1 < kSteps; ++i) copy_next();
+    // A segment's are on their way while the one before is multiplied.
+    float next_factor[2] = {};
+    const auto load_factors = [&](uint32_t tile) {
+      uint32_t index, panel;
+      place(tile, index, panel);
+      const float* from = args.factors[index] + there(index, panel) * kPanelRows + lane / 4;
+      next_factor[0] = from[0], next_factor[1] = from[8];
+    };
+    Share left(args, share);
+    if (Segment first; Share(left).next(first)) load_factors(first.tile);
+    wait_for_previous();
+    let_next_start();
+
+    StageWalk walk;
+    walk.first_barrier = walk.barrier = full + 8 * slice * of_slice, walk.end_barrier = walk.barrier + 8 * of_slice;
+    walk.operand = swizzled_operand(shared_address(stages) + slice * of_slice * Shape::kStage);
+    walk.first_operand = walk.operand;
+    uint32_t slot = 0;
+    for (Segment s; left.next(s);) {
+      uint32_t index, panel;
+      place(s.tile, index, panel);
+      const PartArgs& part = args.parts[index];
+      const float factor[2] = {next_factor[0], next_factor[1]};
+      if (Segment after; Share(left).next(after)) load_factors(after.tile);
+      float acc[kMost / 2];
+#pragma unroll
+      for (uint32_t i = 0; i < kMost / 2; ++i) acc[i] = 0;
+      const Segment own = slice_of(s, slice, slices);
+      for (uint32_t c = own.begin; c < own.end;) {
+        __syncwarp();  // nobody reads what is written over now
+        copy_next();
+        wait_for_copies<kSteps - 1>();
+        __syncwarp();
+        const HalfWeights<F> w(ring + slot * StepBytes<F>::kAll, factor, lane);
+        if (++slot == kSteps) slot = 0;
+        const uint32_t end = min(own.end, c / kStepChunks * kStepChunks + kStepChunks);
+        const uint32_t step = c / kStepChunks * kStepChunks;
+        multiply_step<F, kMost, kEmpty>(args.width, acc, w, c - step, end - step, walk);
+        c = end;
+      }
+      wgmma_wait<0>();
+      if (walk.used) barrier_arrive(walk.used);
+      walk.used = 0;
+
+      // Slices meet in the first, a piece at a time.
+      const uint32_t eights = args.width / 8;
+      constexpr uint32_t kPieces = Shape::kPieces;
+      if (slices == 2) {
+#pragma unroll
+        for (uint32_t first = 0; first < kEights; first += kPieces) {
+          if (first >= eights) break;
+          float4* const at = exchange + group * kPieces * 128 + thread;
+          bar_sync<1>(group, 256);  // what was there is read
+          if (slice == 1) {
+#pragma unroll
+            for (uint32_t i = 0; i < kPieces; ++i) {
+              const float* a = acc + 4 * (first + i);
+              at[i * 128] = make_float4(a[0], a[1], a[2], a[3]);
+            }
+          }
+          bar_sync<1>(group, 256);
+          if (slice == 0) {
+#pragma unroll
+            for (uint32_t i = 0; i < kPieces; ++i) {
+              const float4 more = at[i * 128];
+              float* a = acc + 4 * (first + i);
+              a[0] += more.x, a[1] += more.y, a[2] += more.z, a[3] += more.w;
+            }
+          }
+        }
+        if (slice == 1) continue;
+      }
+
+      // Sums of a tile that another share has the beginning of go there.
+      const auto partial_at = [&](uint32_t of) {
+        return args.rows.partial + (of * kTeams + group) * (kEights * 128) + thread;
+      };
+      if (s.begin > 0) {
+        float4* const to = partial_at(share);
+#pragma unroll
+        for (uint32_t i = 0; i < kEights; ++i) {
+          if (i % 8 == 0 && i >= eights) break;
+          to[i * 128] = make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+        }
+        __syncwarp();
+        if (lane == 0) store_flag(args.rows.flags + share * kShareFlags + warp, 1);
+        continue;
+      }
+      const uint32_t tile_end = (s.tile + 1) * args.n_chunks;
+      for (uint32_t other = share + 1; other < n_shares && s.end < args.n_chunks; ++other) {
+        if (Share::first(args, other) >= tile_end) break;
+        uint32_t* const flag = args.rows.flags + other * kShareFlags + warp;
+        if (lane == 0) {
+          while (load_flag(flag) == 0) {
+          }
+          *static_cast<volatile uint32_t*>(flag) = 0;
+        }
+        __syncwarp();
+        const float4* const from = partial_at(other);
+#pragma unroll
+        for (uint32_t first = 0; first < kEights; first += 8) {  // eight loads on their way together
+          if (first >= eights) break;
+          float4 more[8];
+#pragma unroll
+          for (uint32_t i = 0; i < 8; ++i) more[i] = __ldcg(from + (first + i) * 128);
+#pragma unroll
+          for (uint32_t i = 0; i < 8; ++i) {
+            float* a = acc + 4 * (first + i);
+            a[0] += more[i].x, a[1] += more[i].y, a[2] += more[i].z, a[3] += more[i].w;
+          }
+        }
+      }
+
+      // What the scales were multiplied with comes off; four eights of columns at a time, here and below, so that their
+      // loads are on their way together. Columns beyond the width are anything.
+      const uint32_t first_row = args.n_columns == 1 ? 0 : s.tile % args.n_columns * args.width;  // of activations
+      const float2* const inverse = reinterpret_cast<const float2*>(args.rows.inverse + first_row) + lane % 4;
+#pragma unroll
+      for (uint32_t first = 0; first < kEights; first += 4) {
+        if (first >= eights) break;
+        float2 by[4];
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) by[i] = inverse[4 * (first + i)];
+#pragma unroll
+        for (uint32_t i = 0; i < 16; ++i) {
+          const float up = __int_as_float((254 << 23) - __float_as_int(factor[i / 2 % 2]));  // 1 / the power of two
+          float& a = acc[4 * first + i];
+          a = __fmul_rn(__fmul_rn(__fmul_rn(a, 0x1p24f), up), i % 2 ? by[i / 4].y : by[i / 4].x);
+        }
+      }
+      const uint32_t row = panel * kPanelRows + lane / 4, column = first_row + 2 * (lane % 4);  // of acc[0]
+      const uint32_t end_column = min(args.n_rows, first_row + args.width);
+      const uint32_t at_first = column * part.n_out + row;
+      float bias[2] = {};
+      if (part.bias && row < part.n_out) bias[0] = part.bias[row];
+      if (part.bias && row + 8 < part.n_out) bias[1] = part.bias[row + 8];
+      const auto store = [&](uint32_t first) {
+        const auto at = [&](uint32_t i) {
+          return at_first + (8 * (first + i / 4) + i % 2) * part.n_out + 8 * (i / 2 % 2);
+        };
+        const auto in = [&](uint32_t i) {
+          return column + 8 * (first + i / 4) + i % 2 < end_column && row + 8 * (i / 2 % 2) < part.n_out;
+        };
+        float more[16] = {};
+        if (part.residual) {
+#pragma unroll
+          for (uint32_t i = 0; i < 16; ++i)
+            if (in(i)) more[i] = part.residual[at(i)];
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < 16; ++i)
+          if (in(i)) part.y[at(i)] = __fadd_rn(__fadd_rn(acc[4 * first + i], bias[i / 2 % 2]), more[i]);
+      };
+      if (!args.glu) {
+#pragma unroll
+        for (uint32_t first = 0; first < kEights; first += 4)
+          if (first < eights) store(first);
+        continue;
+      }
+      const uint32_t half = groups / 2, pair = group % half;
+      float4* const gates = exchange + pair * kPieces * 128 + thread;
+#pragma unroll
+      for (uint32_t first = 0; first < kEights; first += kPieces) {
+        if (first >= eights) break;
+        if (index == 0) {
+#pragma unroll
+          for (uint32_t i = 0; i < kPieces; ++i) {
+            const float* a = acc + 4 * (first + i);
+            gates[i * 128] = make_float4(quick_activate(a[0], args.gelu), quick_activate(a[1], args.gelu),
+                                         quick_activate(a[2], args.gelu), quick_activate(a[3], args.gelu));
+          }
+        }
+        bar_sync<5>(pair, 256);
+        if (index) {
+#pragma unroll
+          for (uint32_t i = 0; i < kPieces; ++i) {
+            const float4 gate = gates[i * 128];
+            float* a = acc + 4 * (first + i);
+            a[0] *= gate.x, a[1] *= gate.y, a[2] *= gate.z, a[3] *= gate.w;
+          }
+        }
+        bar_sync<5>(pair, 256);
+        if (index) {
+#pragma unroll
+          for (uint32_t i = 0; i < kPieces; i += 4)
+            if (first + i < eights) store(first + i);
+        }
+      }
+    }
+  }
+#endif
+}
+
+template <Format F, uint32_t kTeams, uint32_t kMost>
+void start_wide(Launch& launch, WideArgs& args, uint32_t groups, uint32_t slices) {
+  const void* const kernel = reinterpret_cast<const void*>(wide_kernel<F, kTeams, kMost>);
+  constexpr uint32_t kShared = WideShape<F, kTeams, kMost>::kShared;
+  launch.note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)), "products");
+  int device = 0, n_multiprocessors = 1;
+  launch.note(cudaGetDevice(&device), "products");
+  launch.note(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device), "products");
+  args.groups = groups, args.slices = slices;
+  const uint32_t panels = 4 * groups / (args.glu ? 2 : 1);
+  uint32_t tiles = 0;
+  for (uint32_t i = 0; i < (args.glu ? 1 : args.n_parts); ++i)
+    args.ends[i] = tiles += ((args.parts[i].n_out + kPanelRows - 1) / kPanelRows + panels - 1) / panels;
+  const uint32_t n_units = tiles * args.n_columns * args.n_chunks;
+  // Less than a few units are not worth a CTA.
+  const uint32_t most = (n_units + 4 * slices - 1) / (4 * slices);
+  const uint32_t grid = std::min({uint32_t(n_multiprocessors), kMostShares, most});
+  args.each = n_units / grid, args.rest = n_units % grid;
+  start(launch, "products", wide_kernel<F, kTeams, kMost>, dim3(grid), dim3(128 * (kTeams + 1)), kShared, args);
+}
+
+// What product_many.cuh's function of this name does where wide_is_there(); instantiated in product_wide_*.cu.
+template <Format F>
+void product_wide(Launch& launch, const ProductArgs& from) {
+  WideArgs args = {};
+  const Planes planes[3] = {planes_of(plane_shape<F>(), from.parts[0].n_out, from.n_in),
+                            planes_of(plane_shape<F>(), from.parts[1].n_out, from.n_in),
+                            planes_of(plane_shape<F>(), from.parts[2].n_out, from.n_in)};
+  uint32_t n_out = 0;
+  for (uint32_t i = 0; i < from.n_parts; ++i) {
+    args.parts[i] = from.parts[i];
+    args.factors[i] = reinterpret_cast<const float*>(from.parts[i].p8 + planes[i].factors);
+    n_out += from.parts[i].n_out;
+  }
+  args.n_parts = from.n_parts, args.n_chunks = from.n_chunks, args.n_rows = from.n_rows;
+  args.glu = from.glu, args.gelu = from.gelu;
+  args.rows = WideRows(const_cast<uint8_t*>(from.q), from.n_rows, from.n_in);
+  if (from.n_rows <= 64) {
+    args.n_columns = 1, args.width = from.n_rows <= 32 ? 32 : 64;
+    // Few tiles would each be in the shares of many CTAs.
+    if (n_out < 8192) return start_wide<F, 4, 64>(launch, args, 2, 2);
+    return start_wide<F, 4, 64>(launch, args, 4, 1);
+  }
+  args.n_columns = (from.n_rows + 255) / 256;
+  args.width = std::max(96u, (from.n_rows + args.n_columns * 16 - 1) / (args.n_columns * 16) * 16);
+  start_wide<F, 2, 256>(launch, args, 2, 1);
+}
+
+}  // namespace argent::cuda
