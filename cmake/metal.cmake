@@ -90,11 +90,11 @@ file(GLOB metal_backend_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/metal_
 add_library(argent_metal_backend_tests OBJECT ${metal_backend_tests})
 target_include_directories(argent_metal_backend_tests PRIVATE src tests bench)
 target_compile_options(argent_metal_backend_tests PRIVATE -O0)  # most of their build is templates of gtest
-target_link_libraries(argent_metal_backend_tests PRIVATE argent_backends_metal argent_models argent_reference argent_metal_emu argent_metal_model GTest::gtest)
+target_link_libraries(argent_metal_backend_tests PRIVATE argent_backends_metal argent_backends_split argent_models argent_reference argent_metal_emu argent_metal_model GTest::gtest)
 add_executable(test_metal_backend $<TARGET_OBJECTS:argent_metal_backend_tests> $<TARGET_OBJECTS:argent_metal_kernels_fast>)
 add_executable(test_metal_backend_checked ${metal}/emu/instrument.cc $<TARGET_OBJECTS:argent_metal_backend_tests> $<TARGET_OBJECTS:argent_metal_kernels_checked>)
 foreach(test test_metal_backend test_metal_backend_checked)
-  target_link_libraries(${test} PRIVATE argent_backends_metal argent_models argent_reference argent_metal_emu argent_metal_model GTest::gtest_main)
+  target_link_libraries(${test} PRIVATE argent_backends_metal argent_backends_split argent_models argent_reference argent_metal_emu argent_metal_model GTest::gtest_main)
   add_test(NAME ${test} COMMAND ${test})
 endforeach()
 

@@ -46,7 +46,14 @@ struct BackendCaps {
   bool deterministic = false;
   // Mapped weights count against memory_free: the device keeps what it reads in its memory (Apple's GPUs).
   bool mapped_count = false;
+  bool own_memory = false;  // memory_free is not the host's
 };
+
+// How a device keeps weights that are wanted so: as asked, where it can.
+inline WeightStorage storage_of(const BackendCaps& caps, WeightStorage wanted) {
+  if (wanted == WeightStorage::resident) return caps.resident_weights ? wanted : WeightStorage::mapped;
+  return caps.mapped_weights ? wanted : WeightStorage::resident;
+}
 
 // A device that this machine has, as `argent devices` lists it.
 struct DeviceListing {
@@ -57,8 +64,9 @@ struct DeviceListing {
 
 // What a model needs beside its weights; known before allocate() is called.
 struct MemoryNeed {
-  uint64_t arena_bytes = 0;            // the largest plan's
-  std::vector<uint32_t> group_blocks;  // KV blocks of each layer group
+  uint64_t arena_bytes = 0;                     // the largest plan's
+  std::vector<uint32_t> group_blocks;           // KV blocks of each layer group
+  std::vector<uint64_t> part_arena_bytes = {};  // of a split backend: by part, in place of arena_bytes
 };
 
 struct Progress {
@@ -107,6 +115,10 @@ class Backend : public KernelTable {
  public:
   virtual BackendCaps caps() const = 0;
 
+  // The devices that plans are made for: itself, but for a split backend, which also says which layers go where.
+  virtual std::vector<Backend*> parts() { return {this}; }
+  virtual void place(PlanOptions&) const {}
+
   // Bytes that a resident weight takes on the device, and that the KV cache of a layer takes.
   virtual uint64_t weight_bytes(const Graph& graph, ValueId weight) const = 0;
   virtual uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const = 0;
@@ -150,6 +162,11 @@ Result<std::unique_ptr<Backend>> make_null_backend(const BackendOptions& options
 Result<std::unique_ptr<Backend>> make_metal_backend(const BackendOptions& options);
 // Metal's kernels in the emulator (docs/metal.md): slow, for tests.
 Result<std::unique_ptr<Backend>> make_metal_emu_backend(const BackendOptions& options);
+
+// Two devices as one (docs/decisions/0019-layers-split.md): `first` has what is before the layers and n_first of them,
+// `second` the other layers of n_layers and the head. A step goes through both, one after the other.
+std::unique_ptr<Backend> make_split_backend(std::unique_ptr<Backend> first, std::unique_ptr<Backend> second,
+                                            uint32_t n_first, uint32_t n_layers);
 
 // NVIDIA's GPUs, by libargent_cuda.so beside the program, which is opened on the first call.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions& options);

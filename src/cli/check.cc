@@ -60,7 +60,7 @@ Status CheckCommand::run() {
   const std::string architecture(arch ? arch->as_string().value_or("") : "");
   const Engine* engine = opened ? opened->get() : nullptr;
   const MemoryReport memory = engine ? engine->memory() : MemoryReport{};
-  const bool enough = engine && (memory.fits() || memory.free_bytes == 0);  // 0: the system does not say
+  const bool enough = engine && memory.fits();
   const bool fits = enough && unsupported.empty();
 
   nlohmann::ordered_json json = {
@@ -68,33 +68,45 @@ Status CheckCommand::run() {
   std::string text = fmt::format("{}: {}\n", path, architecture.empty() ? "no architecture" : one_line(architecture));
   nlohmann::ordered_json devices = nlohmann::ordered_json::array();
   if (engine) {
-    const BackendCaps caps = (*opened)->backend().caps();
-    devices.push_back({{"name", caps.name},
-                       {"description", caps.description},
-                       {"weights", memory.weights == WeightStorage::resident ? "resident" : "mapped"},
-                       {"weights_bytes", memory.weights_bytes},
-                       {"kv_bytes", memory.kv_bytes},
-                       {"workspace_bytes", memory.workspace_bytes},
-                       {"total_bytes", memory.total_bytes()},
-                       {"free_bytes", memory.free_bytes}});
     json["n_ctx"] = engine->n_ctx();
     json["n_ctx_train"] = engine->model().n_ctx_train;
     json["n_sequences"] = n_sequences;
     json["cache_type"] = cache_type;
-    std::string where = "resident, in the device's layout";
-    if (memory.weights == WeightStorage::mapped)
-      where = fmt::format("mapped: used where they lie in the file{}",
-                          caps.mapped_count ? ", which the device keeps in its memory" : "");
-    if (memory.resident_needed_bytes)
-      where += fmt::format("; a copy of them wants {} free", bytes_text(memory.resident_needed_bytes));
-    text += fmt::format("device {}: {}\n", caps.name, caps.description);
-    text += fmt::format(
-        "  {:<12}{:>12}  {}\n  {:<12}{:>12}  {} position{} of the context{}, {}\n  {:<12}{:>12}\n  {:<12}{:>12}\n  "
-        "{:<12}{:>12}\n",
-        "weights", bytes_text(memory.weights_bytes), where, "KV cache", bytes_text(memory.kv_bytes), engine->n_ctx(),
-        engine->n_ctx() == 1 ? "" : "s", n_sequences > 1 ? fmt::format(" for each of {} sequences", n_sequences) : "",
-        cache_type, "workspace", bytes_text(memory.workspace_bytes), "in all", bytes_text(memory.total_bytes()), "free",
-        bytes_text(memory.free_bytes));
+    const std::string layers = engine->layers_text();
+    if (!layers.empty()) {
+      json["layers"] = layers;
+      text += layers + "\n";
+    }
+    const std::vector<Backend*> parts = (*opened)->backend().parts();
+    for (size_t d = 0; d < parts.size(); ++d) {
+      const BackendCaps caps = parts[d]->caps();
+      const MemoryUse& use = memory.devices[d];
+      devices.push_back({{"name", caps.name},
+                         {"description", caps.description},
+                         {"layers", use.n_layers},
+                         {"weights", use.weights == WeightStorage::resident ? "resident" : "mapped"},
+                         {"weights_bytes", use.weights_bytes},
+                         {"kv_bytes", use.kv_bytes},
+                         {"workspace_bytes", use.workspace_bytes},
+                         {"total_bytes", use.total_bytes()},
+                         {"free_bytes", use.free_bytes}});
+      std::string where = "resident, in the device's layout";
+      if (use.weights == WeightStorage::mapped)
+        where = fmt::format("mapped: used where they lie in the file{}",
+                            caps.mapped_count ? ", which the device keeps in its memory" : "");
+      if (d == 0 && memory.resident_needed_bytes)
+        where += fmt::format("; a copy of them wants {} free", bytes_text(memory.resident_needed_bytes));
+      const std::string share =
+          parts.size() > 1 ? fmt::format(", {} layer{}", use.n_layers, use.n_layers == 1 ? "" : "s") : "";
+      text += fmt::format("device {}: {}{}\n", caps.name, caps.description, share);
+      text += fmt::format(
+          "  {:<12}{:>12}  {}\n  {:<12}{:>12}  {} position{} of the context{}, {}\n  {:<12}{:>12}\n  {:<12}{:>12}\n  "
+          "{:<12}{:>12}\n",
+          "weights", bytes_text(use.weights_bytes), where, "KV cache", bytes_text(use.kv_bytes), engine->n_ctx(),
+          engine->n_ctx() == 1 ? "" : "s", n_sequences > 1 ? fmt::format(" for each of {} sequences", n_sequences) : "",
+          cache_type, "workspace", bytes_text(use.workspace_bytes), "in all", bytes_text(use.total_bytes()), "free",
+          bytes_text(use.free_bytes));
+    }
     if (engine->n_ctx() > engine->model().n_ctx_train)
       text += fmt::format("the model was trained for {} positions; beyond them its answers get worse\n",
                           engine->model().n_ctx_train);
@@ -105,10 +117,11 @@ Status CheckCommand::run() {
   ARGENT_TRY(write_stdout(model.json ? json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
                                      : text));
   if (!unsupported.empty()) return fail(Code::unsupported, "{}", unsupported.front());
-  if (!enough)
-    return fail(Code::out_of_memory, "{} needs {}, {} of it in reserve; {} are free{}", path,
-                bytes_text(memory.needed_bytes()), bytes_text(MemoryReport::kReserve), bytes_text(memory.free_bytes),
-                memory.kv_bytes > memory.weights_bytes ? "; a smaller --ctx may fit" : "");
+  if (const MemoryUse* use = engine ? memory.misfit() : nullptr)
+    return fail(Code::out_of_memory, "{} needs {}{}, {} of it in reserve; {} are free{}", path,
+                bytes_text(use->needed_bytes()), memory.devices.size() > 1 ? " on " + use->device : "",
+                bytes_text(MemoryUse::kReserve), bytes_text(use->free_bytes),
+                use->kv_bytes > use->weights_bytes ? "; a smaller --ctx may fit" : "");
   return {};
 }
 
@@ -119,7 +132,8 @@ void add_check(CLI::App& root) {
   CLI::App* app = add_command(
       root, "check", "say whether a model would run here, and in how much memory",
       "Nothing is loaded: the sizes are those that a run with the same options allocates. Exit code 0: it would run,\n"
-      "3: something is not supported, 6: it does not fit.\n\n"
+      "3: something is not supported, 6: it does not fit. Where a GPU has no room for the whole model, a line says\n"
+      "which layers it gets (--gpu-layers).\n\n"
       "Examples:\n"
       "  argent check model.gguf\n"
       "  argent check model.gguf --ctx 32768 --cache-type f32\n"

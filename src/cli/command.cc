@@ -34,6 +34,18 @@ Result<KvType> kv_type(std::string_view flag, std::string_view value, std::strin
               flag == "--cache-type" ? ", or two of them as K,V" : "");
 }
 
+// As EngineOptions has it.
+Result<std::optional<uint32_t>> gpu_layers_of(const std::string& text) {
+  if (text == "auto") return std::optional<uint32_t>();
+  if (text == "all") return std::optional(EngineOptions::kAllLayers);
+  uint32_t n = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, n);
+  if (error != std::errc() || rest != end || n == EngineOptions::kAllLayers)
+    return fail(Code::invalid, "--gpu-layers {}: wanted a number of layers, all or auto", text);
+  return std::optional(n);
+}
+
 Status check_weights(const std::string& weights) {
   if (weights == "auto" || weights == "resident" || weights == "mapped") return {};
   return fail(Code::invalid, "--weights {}: wanted auto, resident or mapped", weights);
@@ -54,6 +66,11 @@ void ModelOptions::add(CLI::App& app, bool computes) {
   app.add_option("-c,--ctx", ctx, "context: positions of a sequence (default: the model's, at most 8192)")
       ->check(CLI::Range(1u, 1u << 30));
   if (computes) {
+    app.add_option(
+           "--gpu-layers,--n-gpu-layers", gpu_layers,
+           "layers on the device, the last ones with the head; the others run on the CPU: a number (all where the "
+           "model has fewer), all, or auto, which is as many as fit into a GPU's memory (also -ngl)")
+        ->capture_default_str();
     app.add_option("--cache-type", cache_type, "KV cache: f16, bf16, f32 or q8_0, or two of them as K,V")
         ->capture_default_str();
     app.add_option("--cache-type-k", cache_type_k, "K cache alone (also -ctk)");
@@ -89,6 +106,7 @@ Result<EngineOptions> ModelOptions::engine_options() const {
   ARGENT_LET(o.backend.pin, switch_bool(Switch::pin));
   ARGENT_LET(o.fuse, switch_bool(Switch::fuse));
   ARGENT_LET(o.prefix_cache, switch_bool(Switch::prefix_cache));
+  ARGENT_LET(o.gpu_layers, gpu_layers_of(gpu_layers));
   o.n_ctx = ctx;
   ARGENT_TRY(check_weights(weights));
   if (weights != "auto") o.weights = weights == "resident" ? WeightStorage::resident : WeightStorage::mapped;
@@ -176,11 +194,14 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options,
   if (adjust) adjust(engine_options);
   ARGENT_LET(std::unique_ptr<Engine> engine, Engine::open(path, engine_options));
   if (!load) return engine;
+  const bool tells_layers = engine->layers_on_cpu() || engine_options.gpu_layers;
+  if (const std::string layers = engine->layers_text(); tells_layers && !layers.empty())
+    to_stderr("argent: {}\n", layers);
   if (engine->memory().resident_needed_bytes && engine->memory().fits())
     to_stderr(
         "argent: weights are used where they lie in the file, which is slower: with a copy of them {} are wanted, {} "
         "are free\n",
-        bytes_text(engine->memory().resident_needed_bytes), bytes_text(engine->memory().free_bytes));
+        bytes_text(engine->memory().resident_needed_bytes), bytes_text(engine->memory().devices[0].free_bytes));
   const bool show = stderr_is_terminal() && engine->memory().weights_bytes > (512u << 20);
   const Status status = engine->load([&](const Progress& p) {
     if (show) to_stderr("\r{}: {:.1f} of {:.1f} GB", p.what, p.done / 1e9, p.total / 1e9), std::fflush(stderr);

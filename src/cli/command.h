@@ -20,6 +20,7 @@ namespace argent::cli {
 struct ModelOptions {
   std::string model;        // -m; empty: the default model
   std::string device, isa;  // empty: the switches
+  std::string gpu_layers = "auto";
   uint32_t threads = 0;
   uint32_t ctx = 0;
   std::string cache_type = "f16", cache_type_k, cache_type_v;  // empty: as cache_type says

@@ -30,9 +30,10 @@ void refuse_empty_values(CLI::App& command) {
 
 // Names of llama.cpp's that CLI11 cannot have: it takes a single dash for a single letter.
 void spell_out(int argc, char** argv) {
-  static char k[] = "--cache-type-k", v[] = "--cache-type-v";
+  static char k[] = "--cache-type-k", v[] = "--cache-type-v", layers[] = "--gpu-layers";
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i)
-    if (const std::string_view word = argv[i]; word == "-ctk" || word == "-ctv") argv[i] = word == "-ctk" ? k : v;
+    for (const auto& [name, full] : {std::pair<std::string_view, char*>{"-ctk", k}, {"-ctv", v}, {"-ngl", layers}})
+      if (argv[i] == name) argv[i] = full;
 }
 
 // What reading a mapping does when its file has become shorter or its disk fails. Nothing else can be told from here.

@@ -26,7 +26,6 @@ class Serve {
   uint64_t pool_tokens = 0;
   std::string kv_host_bytes, kv_disk, kv_disk_bytes = "8GiB";
   uint32_t parallel = 16, max_queue = 1024, max_models = 0, ttl = 0, drain_seconds = 30;
-  int gpu_layers = 0;
   bool deterministic = false;
   std::vector<std::string> folders, api_keys, preload, pinned, allowed_hosts, allowed_origins;
 
@@ -121,8 +120,6 @@ Status Serve::run() {
   if (log != "text" && log != "json" && log != "none")
     return fail(Code::invalid, "--log {}: wanted text, json or none", log);
   if (tls_cert.empty() != tls_key.empty()) return fail(Code::invalid, "--tls-cert and --tls-key go together");
-  if (gpu_layers != 0 && (model.device.empty() || model.device == "cpu"))
-    return fail(Code::unsupported, "--gpu-layers {}: the cpu device has no layers on a GPU", gpu_layers);
   server::ModelsOptions models;
   ARGENT_LET(models.engine, model.engine_options());
   models.engine.n_sequences = parallel;
@@ -239,7 +236,6 @@ void add_serve(CLI::App& root) {
       ->capture_default_str();
   app->add_option("--max-queue", command->max_queue, "requests that may wait; more are refused with 503")
       ->capture_default_str();
-  app->add_option("--gpu-layers", command->gpu_layers, "layers on the GPU, where the device has one");
   app->add_option("--pooling", command->pooling, "of embeddings: mean or last (default: as the file says, else mean)");
   app->add_option("--models", command->folders, "a folder of GGUF files that requests may name; may be repeated");
   app->add_option("--max-models", command->max_models, "models loaded at once (default: as many as fit)");

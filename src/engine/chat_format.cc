@@ -41,7 +41,8 @@ std::map<std::string, std::string> special_tokens(const gguf::File& file) {
 Result<ChatFormat> load_chat_format(const gguf::File& file, const std::string& flag, const ChatRequest& sample) {
   if (!flag.empty()) return ChatFormat::from_flag(flag, special_tokens(file), {}, sample);
   ARGENT_LET(const auto own, file.find_string(kTemplateKey));
-  if (own) return ChatFormat::from_source(std::string(*own), std::string(kTemplateKey), special_tokens(file), {}, sample);
+  if (own)
+    return ChatFormat::from_source(std::string(*own), std::string(kTemplateKey), special_tokens(file), {}, sample);
   if (const auto name = detect(file)) return ChatFormat::builtin(*name, special_tokens(file), {}, sample);
   return fail(Code::not_found,
               "{} has no chat template, and its vocabulary none of the known forms; --chat-template FILE gives one, or "

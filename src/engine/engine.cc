@@ -5,16 +5,11 @@
 #include <chrono>
 #include <tuple>
 
-#include "base/checked.h"
-
 namespace argent {
 namespace {
 
-constexpr uint32_t kDefaultContext = 8192, kRoomyContext = 2048, kLeastContext = 512;
 // A device measures its read rate in memory that no cache holds.
 constexpr uint64_t kPeaksBytes = 256ull << 20;
-// Sizes below it can be added to those of weights and arena.
-constexpr uint64_t kMaxKvBytes = 1ull << 62;
 
 }  // namespace
 
@@ -57,120 +52,17 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const Engi
   if (!engine->backend_) {
     ARGENT_LET(engine->backend_, make_backend(options.device, options.backend));
   }
+  ARGENT_TRY(engine->place_layers());
   if (options.deterministic && !engine->backend_->caps().deterministic)
     return fail(Code::unsupported, "--deterministic: the device {} does not promise the same bits", options.device);
   ARGENT_TRY(engine->settle_memory());
   return engine;
 }
 
-void Engine::settle_weights(WeightStorage storage) {
-  const bool resident = storage == WeightStorage::resident;
-  memory_.weights = storage;
-  memory_.weights_bytes = 0;
-  if (!resident && !backend_->caps().mapped_count) return;
-  for (ValueId id = 0; id < model_.graph.values.size(); ++id)
-    if (const Value& v = model_.graph.value(id); v.kind == ValueKind::weight)
-      memory_.weights_bytes += resident ? backend_->weight_bytes(model_.graph, id) : v.file_bytes();
-}
-
-Status Engine::settle_memory() {
-  ARGENT_TRY(check_kv_types(model_.kv, options_.backend.kv_k, options_.backend.kv_v));
-  const BackendCaps caps = backend_->caps();
-  memory_.free_bytes = caps.memory_free;
-  memory_.file_bytes = file_.tensor_bytes();
-  settle_weights(options_.weights.value_or(caps.resident_weights ? WeightStorage::resident : WeightStorage::mapped));
-  const bool resident = memory_.weights == WeightStorage::resident;
-  if (options_.weights && !(resident ? caps.resident_weights : caps.mapped_weights))
-    return fail(Code::unsupported, "{} cannot keep weights {}", caps.name,
-                resident ? "in a copy of its own" : "in the file's mapping");
-
-  if (options_.budget.max_tokens == 0 || options_.budget.max_outputs == 0 || options_.n_sequences == 0)
-    return fail(Code::invalid, "{} tokens and {} logits rows a step, {} sequences: wanted at least one of each",
-                options_.budget.max_tokens, options_.budget.max_outputs, options_.n_sequences);
-  // The arena: the largest rung of each kind of plan.
-  const uint32_t tokens = options_.budget.max_tokens, outputs = std::min(options_.budget.max_outputs, tokens);
-  options_.budget.max_outputs = outputs;
-  for (Tail tail : {Tail::logits, Tail::sample, Tail::sample_logits, Tail::hidden})
-    for (const PlanKey& key : {PlanKey{tokens, outputs, false, tail}, PlanKey{outputs, outputs, true, tail}}) {
-      ARGENT_LET(const Plan plan, make(key, Stage::planned));
-      need_.arena_bytes = std::max(need_.arena_bytes, plan.arena_bytes[0]);
-    }
-  memory_.workspace_bytes = need_.arena_bytes;
-
-  memory_.kv_host_bytes = options_.prefix_cache ? options_.kv_host_bytes.value_or(0) : 0;
-  const bool may_map = resident && !options_.weights && caps.mapped_weights;
-  ARGENT_TRY(settle_kv(may_map ? kRoomyContext : kLeastContext));
-  if (may_map && !memory_.fits()) {
-    memory_.resident_needed_bytes = memory_.needed_bytes();
-    settle_weights(WeightStorage::mapped);
-    ARGENT_TRY(settle_kv(kLeastContext));
-  }
-  settle_tiers();
-  return {};
-}
-
-// Blocks of each layer group for the sequences; the context shrinks, when it was not asked for, until it fits.
-Status Engine::settle_kv(uint32_t least_ctx) {
-  const KvLayout& layout = model_.kv;
-  kv_config_ = {.block_tokens = kKvBlockTokens,
-                .max_step = options_.budget.max_tokens,
-                .rollback = 0,
-                .groups = {},
-                .prefix_cache = options_.prefix_cache};
-  n_ctx_ =
-      options_.n_ctx ? options_.n_ctx : std::min(model_.n_ctx_train, options_.serves ? UINT32_MAX : kDefaultContext);
-  uint64_t pool_tokens = options_.pool_tokens;
-  if (options_.serves && !pool_tokens) {
-    const uint64_t used =
-        memory_.weights_bytes + memory_.workspace_bytes + memory_.kv_host_bytes + MemoryReport::kReserve;
-    const uint64_t free = memory_.free_bytes > used ? memory_.free_bytes - used : 0;
-    uint64_t block_bytes = 0;
-    for (const KvSpec& layer : layout.layers) block_bytes += backend_->kv_bytes(layer, 1);
-    const uint64_t fits = block_bytes ? free / 2 / block_bytes * kKvBlockTokens : UINT64_MAX;
-    pool_tokens = std::max<uint64_t>(std::min(uint64_t(n_ctx_) * options_.n_sequences, fits), 512);
-  }
-  if (options_.serves && !options_.n_ctx) n_ctx_ = uint32_t(std::min<uint64_t>(n_ctx_, pool_tokens));
-  if (n_ctx_ > (1u << 30)) return fail(Code::invalid, "a context of {} positions: wanted at most {}", n_ctx_, 1u << 30);
-  for (;;) {
-    memory_.kv_bytes = 0;
-    need_.group_blocks.clear();
-    for (uint32_t window : layout.windows) {
-      const uint64_t each = kv::blocks_needed(kv_config_, window, n_ctx_);
-      const uint64_t pool = (pool_tokens + kKvBlockTokens - 1) / kKvBlockTokens;
-      const uint64_t blocks =
-          std::max(each, pool ? std::min(pool, each * options_.n_sequences) : each * options_.n_sequences);
-      if (blocks > (1u << 30))
-        return fail(Code::invalid, "{} sequences of {} positions: the KV pool would have {} blocks",
-                    options_.n_sequences, n_ctx_, blocks);
-      need_.group_blocks.push_back(uint32_t(blocks));
-    }
-    for (size_t i = 0; i < layout.layers.size(); ++i) {
-      const auto sum = checked_add(memory_.kv_bytes,
-                                   backend_->kv_bytes(layout.layers[i], need_.group_blocks[layout.group_of_layer[i]]));
-      if (!sum || *sum >= kMaxKvBytes)
-        return fail(Code::out_of_memory, "the KV cache of {} sequences of {} positions in {} layers has no 64-bit size",
-                    options_.n_sequences, n_ctx_, layout.layers.size());
-      memory_.kv_bytes = *sum;
-    }
-    if (options_.n_ctx || n_ctx_ <= least_ctx || memory_.free_bytes == 0 || memory_.fits()) break;
-    n_ctx_ = std::max(least_ctx, n_ctx_ / 2);
-  }
-  for (size_t g = 0; g < layout.windows.size(); ++g)
-    kv_config_.groups.push_back({need_.group_blocks[g], layout.windows[g]});
-  return {};
-}
-
 Status Engine::load(const std::function<bool(const Progress&)>& progress) {
-  if (!memory_.fits())
-    return fail(Code::out_of_memory,
-                "{} needs {} (weights {}, KV cache of {} positions {}{}, workspace {}, reserve {}); {} are free{}",
-                file_.path(), bytes_text(memory_.needed_bytes()), bytes_text(memory_.weights_bytes), n_ctx_,
-                bytes_text(memory_.kv_bytes),
-                memory_.kv_host_bytes ? fmt::format(", evicted KV blocks {}", bytes_text(memory_.kv_host_bytes)) : "",
-                bytes_text(memory_.workspace_bytes), bytes_text(MemoryReport::kReserve), bytes_text(memory_.free_bytes),
-                memory_.kv_bytes > memory_.weights_bytes ? "; a smaller --ctx may fit" : "");
+  ARGENT_TRY(check_room());
   const auto start = std::chrono::steady_clock::now();
-  ARGENT_TRY(backend_->load(model_.graph, memory_.weights, progress));
+  ARGENT_TRY(backend_->load(model_.graph, memory_.devices[0].weights, progress));
   counters_.load_nanoseconds = uint64_t((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
   ARGENT_TRY(backend_->allocate(model_.kv, need_));
   ARGENT_LET(std::unique_ptr<kv::Tier> tier, make_tier());  // may hash the file
@@ -196,8 +88,11 @@ PlanKey Engine::key_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail) const 
 }
 
 Result<Plan> Engine::make(const PlanKey& key, Stage stage) const {
-  const KernelTable* device = backend_.get();
-  return make_plan(model_.graph, key, {&device, 1}, {.stop_after = stage, .fuse = options_.fuse});
+  const std::vector<Backend*> parts = backend_->parts();
+  const std::vector<const KernelTable*> devices(parts.begin(), parts.end());
+  PlanOptions options{.stop_after = stage, .fuse = options_.fuse};
+  backend_->place(options);
+  return make_plan(model_.graph, key, devices, options);
 }
 
 Result<Plan> Engine::plan_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail, Stage stage) const {

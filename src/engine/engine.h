@@ -9,6 +9,7 @@
 #include <string>
 
 #include "backends/backend.h"
+#include "engine/fit.h"
 #include "engine/profile.h"
 #include "engine/scheduler.h"
 #include "gguf/gguf.h"
@@ -19,8 +20,12 @@
 namespace argent {
 
 struct EngineOptions {
-  std::string device = "cpu";  // cpu, reference, null
+  std::string device = "cpu";  // as make_backend takes it
   BackendOptions backend;
+  // Layers on the device, the last ones, with the head; the others are on the CPU. More than there are: all. None: as
+  // many as fit, where the device has memory of its own, else all.
+  std::optional<uint32_t> gpu_layers;
+  static constexpr uint32_t kAllLayers = UINT32_MAX;
   uint32_t n_ctx = 0;        // positions of one sequence; 0: the model's, at most 8,192, less when memory is short
   uint32_t n_sequences = 1;  // sequences of n_ctx positions that the KV pool holds at once
   uint64_t pool_tokens = 0;  // positions of the whole pool instead; at least n_ctx are there. 0: n_sequences * n_ctx
@@ -46,13 +51,13 @@ struct EngineOptions {
   std::vector<uint32_t> passes;  // sizes of a sequence's passes, the last repeating; empty: as the budget allows
 };
 
-// The memory that a model takes, known before anything is allocated.
-struct MemoryReport {
+// What a model takes of a device's memory, known before anything is allocated.
+struct MemoryUse {
+  std::string device;     // "cuda:0"
+  uint32_t n_layers = 0;  // of the model, that it computes
   // Of weights that count against free_bytes: resident ones, and mapped ones where caps().mapped_count; otherwise 0.
   uint64_t weights_bytes = 0;
-  uint64_t file_bytes = 0;  // of the tensors in the file
   WeightStorage weights = WeightStorage::resident;
-  uint64_t resident_needed_bytes = 0;  // where weights are mapped because a copy does not fit: what would be needed
   uint64_t kv_bytes = 0;
   uint64_t kv_host_bytes = 0;    // the most that evicted KV blocks take in host memory
   uint64_t workspace_bytes = 0;  // the arena of the largest plan
@@ -62,6 +67,20 @@ struct MemoryReport {
   static constexpr uint64_t kReserve = 64ull << 20;
   uint64_t needed_bytes() const { return total_bytes() + kReserve; }
   bool fits() const { return free_bytes == 0 || needed_bytes() <= free_bytes; }
+};
+
+// Of all devices together, and of each: one, or the CPU and another one that share the layers.
+struct MemoryReport : MemoryUse {
+  uint64_t file_bytes = 0;             // of the tensors in the file
+  uint64_t resident_needed_bytes = 0;  // where weights are mapped because a copy does not fit: what would be needed
+  std::vector<MemoryUse> devices;
+  // The first that does not fit; null: all do.
+  const MemoryUse* misfit() const {
+    for (const MemoryUse& use : devices)
+      if (!use.fits()) return &use;
+    return nullptr;
+  }
+  bool fits() const { return misfit() == nullptr; }
 };
 
 // For messages: "140.2 MB", from 10 GB on "12.34 GB".
@@ -115,6 +134,11 @@ class Engine {
   const Model& model() const { return model_; }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // null: the file takes ids only
   const MemoryReport& memory() const { return memory_; }
+  // Where the layers are, in a line: "28 of 32 layers on cuda:0 (12.3 of 14.1 GiB free), 4 and the embeddings on the
+  // CPU; context 8,192". Empty on the CPU alone, and on a device without memory of its own that was not asked for it.
+  std::string layers_text() const;
+  // Some or all layers are on the CPU though another device was named.
+  bool layers_on_cpu() const { return memory_.devices.size() > 1 || !without_layers_.empty(); }
   const EngineCounters& counters() const { return counters_; }
   const kv::Cache& cache() const { return *cache_; }
   Backend& backend() { return *backend_; }
@@ -182,9 +206,17 @@ class Engine {
   };
 
   explicit Engine(gguf::File file) : file_(std::move(file)) {}
+  // Makes the backend one that shares the layers with the CPU, where that is wanted.
+  Status place_layers();
+  Result<FitSizes> fit_sizes(uint64_t host_free);
   Status settle_memory();
+  Status settle_arena();
   void settle_weights(WeightStorage storage);
+  Result<std::vector<uint32_t>> blocks_of(uint32_t n_ctx, uint64_t pool_tokens) const;
+  uint64_t server_pool() const;
   Status settle_kv(uint32_t least_ctx);
+  void add_up();
+  Status check_room() const;
   PlanKey key_for(uint32_t n_tokens, uint32_t n_outputs, Tail tail) const;
   Result<Plan> make(const PlanKey& key, Stage stage) const;
   Result<PlanId> plan(uint32_t n_tokens, uint32_t n_outputs, Tail tail);  // compiled, made on first use
@@ -223,6 +255,8 @@ class Engine {
   kv::Config kv_config_;
   uint32_t n_ctx_ = 0;
   MemoryReport memory_;
+  uint64_t host_free_ = 0;      // of devices[0], before another one took of it
+  std::string without_layers_;  // says of the device that was asked for why it is not used; empty: it is
   MemoryNeed need_;
   std::vector<Sequence> sequences_;
   std::vector<SequenceId> by_arrival_;  // the open ones

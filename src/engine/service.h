@@ -114,6 +114,7 @@ class Service {
   const Tokenizer* tokenizer() const { return engine_->tokenizer(); }
   uint32_t n_ctx() const { return engine_->n_ctx(); }
   const MemoryReport& memory() const { return engine_->memory(); }
+  std::string layers_text() const { return engine_->layers_text(); }
   uint32_t parallel() const { return options_.parallel; }
   ServiceMetrics& metrics() { return metrics_; }
 

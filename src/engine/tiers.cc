@@ -37,12 +37,15 @@ std::array<uint8_t, 16> hash_of(const gguf::File& file, const std::string& forma
 
 // Without a number, what is left beside everything else bounds it.
 void Engine::settle_tiers() {
-  if (!options_.prefix_cache) memory_.kv_host_bytes = 0;
-  if (!options_.prefix_cache || options_.kv_host_bytes) return;
-  const uint64_t free = memory_.free_bytes, needed = memory_.needed_bytes();
-  memory_.kv_host_bytes = free == 0        ? kUnknownHostBytes
-                          : free <= needed ? 0
-                                           : std::min({kMostHostBytes, free / 8, (free - needed) / 2});
+  MemoryUse& host = memory_.devices[0];
+  if (!options_.prefix_cache) host.kv_host_bytes = 0;
+  if (options_.prefix_cache && !options_.kv_host_bytes) {
+    const uint64_t free = host.free_bytes, needed = host.needed_bytes();
+    host.kv_host_bytes = free == 0        ? kUnknownHostBytes
+                         : free <= needed ? 0
+                                          : std::min({kMostHostBytes, free / 8, (free - needed) / 2});
+  }
+  add_up();
 }
 
 Result<std::unique_ptr<kv::Tier>> Engine::make_tier() {

@@ -1,5 +1,7 @@
 // Dumps of a graph or a plan: text for people, JSON for scripts, DOT for pictures.
 
+#include <fmt/ranges.h>
+
 #include "base/json.h"
 #include "graph/plan.h"
 
@@ -46,7 +48,8 @@ std::string text(const View& view) {
   out += fmt::format("# {} nodes, {:.3f} MB, {:.3f} GFLOP with {} tokens, {} logits rows, {} positions before",
                      view.graph.nodes.size(), bytes / 1e6, flops / 1e9, view.context.n_tokens, view.context.n_outputs,
                      view.context.n_kv);
-  if (view.plan && !view.plan->arena_bytes.empty()) out += fmt::format(", arena {} B", view.plan->arena_bytes[0]);
+  if (view.plan && !view.plan->arena_bytes.empty())
+    out += fmt::format(", arena {} B", fmt::join(view.plan->arena_bytes, " + "));
   return out + "\n";
 }
 

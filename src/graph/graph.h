@@ -42,7 +42,7 @@ inline constexpr ValueId kNone = UINT32_MAX;
 
 enum class ValueKind : uint8_t {
   weight,      // a tensor of the file
-  input,       // data of the step: tokens, positions, rows that want logits
+  input,       // data of the step: tokens, positions, rows that want logits, hidden states
   state,       // the KV cache of a layer
   activation,  // made by an op
 };
@@ -52,7 +52,8 @@ enum class DType : uint8_t { f32, i32, candidates };  // candidates: a list of (
 // How many rows a value has: fixed by the file, or the tokens or the logits rows of the step.
 enum class Rows : uint8_t { fixed, tokens, outputs };
 
-enum class Input : uint8_t { tokens, positions, output_rows };
+// hidden: f32 rows that another device computed, of every token or of those that want logits.
+enum class Input : uint8_t { tokens, positions, output_rows, hidden };
 
 // What the KV cache of a layer holds for each position.
 struct KvSpec {

@@ -43,7 +43,8 @@ Out same(const Call& c) {
 }
 
 Out copied(const Call& c) {
-  if (c.in(0).kind != ValueKind::activation) return c.misfit("wants what an op has made");
+  const bool hidden = c.in(0).kind == ValueKind::input && c.in(0).input == Input::hidden;
+  if (c.in(0).kind != ValueKind::activation && !hidden) return c.misfit("wants what an op has made");
   return std::vector{like(c.in(0), c.in(0).width, c.in(0).dtype)};
 }
 

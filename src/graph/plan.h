@@ -47,8 +47,10 @@ enum class Stage : uint8_t { built, rows, placed, fused, aliased, planned };
 struct PlanOptions {
   Stage stop_after = Stage::planned;  // for `argent graph --stage`
   bool fuse = true;
-  // Device of a layer, and of what is outside the layers (-1); empty: everything on device 0.
+  // Device of each layer; the last entry is also that of what is behind the layers. Empty: everything on device 0.
   std::vector<uint8_t> layer_device = {};
+  uint8_t front_device = 0;  // of what is before the layers
+  bool fixed = false;        // no op goes to another device for want of a kernel: that is an error
 };
 
 // Runs the passes over a model's graph. Fails when an op has no kernel on any device, naming it with its shapes.

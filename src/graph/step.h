@@ -60,10 +60,12 @@ struct Step {
   std::vector<int32_t> output_rows;    // rows that want logits, ascending
   std::vector<SampleParams> sampling;  // one an output row; empty when the plan hands out logits only
   std::vector<RowRules> rules;         // one an output row, or none at all
+  // Where the plan begins with what another device computed: [tokens or output rows][width]; read by run().
+  std::span<const float> hidden;
 
   void clear() {
     tokens.clear(), positions.clear(), row_sequence.clear(), sequences.clear(), output_rows.clear(), sampling.clear();
-    rules.clear();
+    rules.clear(), hidden = {};
   }
 };
 

@@ -41,6 +41,9 @@ Status check_sizes(const StepRules& rules, const Step& step) {
     if (step.output_rows[i] < 0 || size_t(step.output_rows[i]) >= n ||
         (i && step.output_rows[i] <= step.output_rows[i - 1]))
       return fail(Code::invalid, "step: output row {} is {}, wants ascending rows below {}", i, step.output_rows[i], n);
+  if (const size_t hidden = rules.hidden_width * (rules.hidden_rows == Rows::tokens ? n : n_outputs);
+      step.hidden.size() != hidden)
+    return fail(Code::invalid, "step: has {} elements of hidden states, the plan takes {}", step.hidden.size(), hidden);
   return {};
 }
 
@@ -177,9 +180,20 @@ Status check_tables(const StepRules& rules, const Step& step, uint32_t group) {
 
 StepRules step_rules(const Plan& plan, const KvLayout& layout, std::span<const uint32_t> group_blocks,
                      uint32_t block_tokens) {
-  StepRules rules{plan.key, INT32_MAX, block_tokens, layout.windows, {group_blocks.begin(), group_blocks.end()}};
-  for (const Node& node : plan.graph.nodes)
-    if (node.op == Op::embed) rules.n_vocab = std::min(rules.n_vocab, plan.graph.value(node.inputs[1]).n_rows);
+  StepRules rules;
+  rules.key = plan.key;
+  rules.block_tokens = block_tokens;
+  rules.windows = layout.windows;
+  rules.group_blocks.assign(group_blocks.begin(), group_blocks.end());
+  uint32_t embedded = INT32_MAX, sampled = INT32_MAX;
+  for (const Node& node : plan.graph.nodes) {
+    const Value& first = plan.graph.value(node.inputs[0]);
+    if (node.op == Op::embed) embedded = std::min(embedded, plan.graph.value(node.inputs[1]).n_rows);
+    if ((node.op == Op::argmax || node.op == Op::adjust) && first.dtype == DType::f32) sampled = first.width;
+    if (first.kind == ValueKind::input && first.input == Input::hidden)
+      rules.hidden_width = first.width, rules.hidden_rows = first.rows;
+  }
+  rules.n_vocab = embedded < INT32_MAX ? embedded : sampled;
   return rules;
 }
 

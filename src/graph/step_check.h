@@ -18,7 +18,9 @@ inline constexpr uint32_t kMaxSlots = 1 << 16;
 // What steps of a plan must respect; made once a plan.
 struct StepRules {
   PlanKey key;
-  uint32_t n_vocab = 0;  // rows of the smallest token table
+  uint32_t n_vocab = 0;       // rows of the smallest token table; where there is none, of the logits it samples from
+  uint32_t hidden_width = 0;  // of the rows of Step::hidden; 0: it has none
+  Rows hidden_rows = Rows::tokens;
   uint32_t block_tokens = 0;
   std::vector<uint32_t> windows;       // by layer group
   std::vector<uint32_t> group_blocks;  // blocks of each group's pool

@@ -209,6 +209,8 @@ Operand ReferenceBackend::operand(const Compiled& compiled, ValueId id, const St
     case ValueKind::input:
       break;
   }
+  if (v.input == Input::hidden)  // read only
+    return {&v, reinterpret_cast<uint8_t*>(const_cast<float*>(step.hidden.data())), n_rows, nullptr};
   std::vector<int32_t>& from = v.input == Input::tokens      ? tokens_
                                : v.input == Input::positions ? positions_
                                                              : output_rows_;

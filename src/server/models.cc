@@ -216,6 +216,8 @@ Result<std::shared_ptr<LoadedModel>> Models::get(const std::string& name) {
           known, std::chrono::duration<double>(Clock::now() - start).count(), slot.entry.n_ctx,
           slot.model->service->memory().kv_bytes / 1e6, slot.model->service->memory().kv_host_bytes / 1e6,
           slot.model->service->memory().weights_bytes / 1e6));
+    if (const std::string layers = slot.model->service->layers_text(); options_.log && !layers.empty())
+      options_.log(fmt::format("model {}: {}", known, layers));
     return slot.model;
   }
 }

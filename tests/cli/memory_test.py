@@ -58,6 +58,46 @@ class Weights(unittest.TestCase):
         self.assertIn("reference cannot keep weights in a copy of its own", other.err)
 
 
+class Layers(unittest.TestCase):
+    """Layers on a device and on the CPU: any device but the CPU takes --gpu-layers."""
+
+    def test_the_plan_is_printed(self):
+        report = Run("check", SMOL, "--device", "null", "-ngl", "12", "--json").json()
+        self.assertRegex(report["layers"], r"^12 of 30 layers on null \(\d+\.\d GiB\), 18 and the embeddings on the CPU; context 8,192$")
+        self.assertEqual([(d["name"], d["layers"]) for d in report["devices"]], [("cpu", 18), ("null", 12)])
+        whole = Run("check", SMOL, "--json").json()["devices"][0]
+        self.assertEqual(sum(d["kv_bytes"] for d in report["devices"]), whole["kv_bytes"])
+        self.assertLess(report["devices"][0]["weights_bytes"], whole["weights_bytes"])
+        text = Run("check", SMOL, "--device", "null", "--gpu-layers", "12").out
+        self.assertIn(report["layers"] + "\ndevice cpu: ", text)
+        self.assertIn(", 12 layers\n", text)
+        for layers, devices, says in [("0", ["cpu"], "no layers on null: all 30 on the CPU; "), ("all", ["null"], "all 30 layers on null ("),
+                                      ("30", ["null"], "all 30 layers on null ("), ("99", ["null"], "all 30 layers on null (")]:
+            report = Run("check", SMOL, "--device", "null", "--gpu-layers", layers, "--json").json()
+            self.assertEqual([d["name"] for d in report["devices"]], devices)
+            self.assertTrue(report["layers"].startswith(says), report["layers"])
+        for args in [[], ["--gpu-layers", "auto"], ["--gpu-layers", "0"]]:
+            self.assertNotIn("layers", Run("check", SMOL, "--json", *args).json())
+
+    def test_texts_are_the_cpus(self):
+        args = ["complete", SMOL, "The capital of France is", "-n", "8", "--temp", "0", "--ctx", "512"]
+        cpu = Run(*args)
+        for layers in ["0", "1", "2"]:
+            run = Run(*args, "--device", "reference", "--gpu-layers", layers)
+            self.assertEqual((run.rc, run.out), (0, cpu.out), run.err)
+            self.assertIn(" layers on reference", run.err.split("\n")[0])
+        self.assertNotIn(" layers on ", cpu.err)
+
+    def test_what_cannot_be(self):
+        for args, rc, says in [(["--gpu-layers", "3"], 3, "--gpu-layers 3: --device cpu has no layers on a GPU"),
+                               (["--gpu-layers", "all"], 3, "--gpu-layers all: --device cpu has no layers on a GPU"),
+                               (["--device", "null", "--gpu-layers", "-1"], 2, "wanted a number of layers, all or auto"),
+                               (["--device", "null", "--gpu-layers", "some"], 2, "wanted a number of layers, all or auto")]:
+            run = Run("complete", SMOL, "a", "-n", "1", *args)
+            self.assertEqual((run.rc, run.err.count("\n")), (rc, 1), run.err)
+            self.assertIn(says, run.err)
+
+
 class Outputs(unittest.TestCase):
     def test_the_model_is_never_overwritten(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -218,6 +218,51 @@ TEST(CudaModels, RowsDoNotSeeTheirNeighbours) {
   }
 }
 
+// Layers on two devices: the second begins with what the first hands it. On two of a kind the bits are those of one.
+TEST(CudaModels, SplitModels) {
+  Worst worst;
+  for (const std::string& arch : test::kArchitectures) {
+    const auto model = loaded(arch, shape_of(64));
+    ASSERT_TRUE(model);
+    const Graph& graph = model->model.graph;
+    const uint32_t n = model->model.n_layer;
+    const auto split = [&](const MakeBackend& make_first, uint32_t n_first) -> MakeBackend {
+      return [=](const BackendOptions& options) -> Result<std::unique_ptr<Backend>> {
+        ARGENT_LET(std::unique_ptr<Backend> first, make_first(options));
+        ARGENT_LET(std::unique_ptr<Backend> second, make_cuda_backend(options));
+        return make_split_backend(std::move(first), std::move(second), n_first, n);
+      };
+    };
+    const auto whole = run(graph, make_cuda_backend, chats());
+    const auto wanted = run(graph, make_poisoned_reference, chats());
+    for (const uint32_t n_first : {0u, n / 2, n - 1}) {
+      const std::string what = fmt::format("{}, {} of {} layers on the first", arch, n_first, n);
+      expect_close(run(graph, split(make_cuda_backend, n_first), chats()), whole, 100, kExact, what);
+      expect_close(run(graph, split(make_cpu_backend, n_first), chats()), wanted, 100, kModel, what + ", the CPU",
+                   &worst);
+    }
+  }
+}
+
+// The same with tokens that the second device samples and the first reads in the next step.
+TEST(CudaModels, SplitTextsGoOn) {
+  const auto model = loaded("llama", shape_of(64));
+  ASSERT_TRUE(model);
+  Script script = {{{{0, 7}}, Outputs::some}};
+  for (int i = 0; i < 30; ++i) script.push_back({{{0, 1}}, Outputs::all, true});
+  const auto text = [&](const MakeBackend& make) {
+    return run(model->model.graph, make, script, true, KvType::f16, Tail::greedy);
+  };
+  const MakeBackend two = [](const BackendOptions& options) -> Result<std::unique_ptr<Backend>> {
+    ARGENT_LET(std::unique_ptr<Backend> first, make_cuda_backend(options));
+    ARGENT_LET(std::unique_ptr<Backend> second, make_cuda_backend(options));
+    return make_split_backend(std::move(first), std::move(second), 1, 2);
+  };
+  const auto seen = text(two), wanted = text(make_cuda_backend);
+  ASSERT_EQ(seen.size(), script.size());
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(seen[i].sampled, wanted[i].sampled) << "step " << i;
+}
+
 // A block in use is copied, and saved and brought back as another: each way the sequence goes on as it would have.
 TEST(CudaModels, BlocksOfTheCacheGoOnElsewhere) {
   for (const KvType kv : {KvType::f16, KvType::bf16, KvType::f32, KvType::q8_0}) {

@@ -183,8 +183,11 @@ TEST(PlacePass, LayersSplitOverDevices) {
     }
     for (ValueId id : n.outputs) home[id] = n.device;
   }
-  // embed and the rope table start outside the layers, with the last device: both go to the first, x comes back.
-  EXPECT_EQ(count(graph, Op::copy), 3u);
+  // x goes over; the rope table is made on both.
+  EXPECT_EQ(count(graph, Op::copy), 1u);
+  EXPECT_EQ(count(graph, Op::rope_table), 2u);
+  EXPECT_EQ(all(graph, Op::embed)[0]->device, 0);
+  EXPECT_EQ(graph.nodes.back().device, 1);  // the head
 }
 
 TEST(PlacePass, OpsWithoutAKernelGoWhereThereIsOne) {

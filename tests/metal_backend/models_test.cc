@@ -130,5 +130,24 @@ TEST(MetalBackend, NamesWhatThereIsToLeaveOut) {
       << refused.error().message;
 }
 
+// Layers on two devices: the second begins with what the first hands it, and the bits are those of one.
+TEST(MetalModels, SplitModelsAreTheSame) {
+  for (const std::string arch : {"llama", "gemma3"}) {
+    const auto model = test::load(TinyModel(arch, shape_of(64)));
+    ASSERT_TRUE(model) << model.error().message;
+    const Graph& graph = (*model)->model.graph;
+    const uint32_t n = (*model)->model.n_layer;
+    const auto whole = run(graph, without(""));
+    for (const uint32_t cut : {0u, n / 2, n}) {
+      const MakeBackend two = [&](const BackendOptions& options) -> Result<std::unique_ptr<Backend>> {
+        ARGENT_LET(std::unique_ptr<Backend> first, metal::make_emu(options));
+        ARGENT_LET(std::unique_ptr<Backend> second, metal::make_emu(options));
+        return make_split_backend(std::move(first), std::move(second), cut, n);
+      };
+      expect_close(run(graph, two), whole, 100, kExact, fmt::format("{}, {} of {} layers", arch, cut, n));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace argent::ops_test

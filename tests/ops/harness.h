@@ -98,17 +98,21 @@ class Runner {
         r->graph_,
         setup.weights.value_or(r->backend_->caps().resident_weights ? WeightStorage::resident : WeightStorage::mapped),
         nullptr));
-    const KernelTable* device = r->backend_.get();
+    const std::vector<Backend*> parts = r->backend_->parts();  // several, of a split backend
+    const std::vector<const KernelTable*> devices(parts.begin(), parts.end());
     const KvLayout layout = kv_layout(r->graph_);
-    MemoryNeed need{0, std::vector<uint32_t>(layout.windows.size(), kBlocks)};
+    MemoryNeed need{0, std::vector<uint32_t>(layout.windows.size(), kBlocks), std::vector<uint64_t>(parts.size(), 0)};
     std::vector<Plan> plans;
     PlanOptions plan_options;
     plan_options.fuse = setup.fuse;
+    r->backend_->place(plan_options);
     for (const bool all_rows : {true, false}) {
-      ARGENT_LET(Plan plan, make_plan(r->graph_, {kRows, kRows, all_rows, setup.tail}, {&device, 1}, plan_options));
-      need.arena_bytes = std::max(need.arena_bytes, plan.arena_bytes[0]);
+      ARGENT_LET(Plan plan, make_plan(r->graph_, {kRows, kRows, all_rows, setup.tail}, devices, plan_options));
+      for (size_t d = 0; d < parts.size(); ++d)
+        need.part_arena_bytes[d] = std::max(need.part_arena_bytes[d], plan.arena_bytes[d]);
       plans.push_back(std::move(plan));
     }
+    need.arena_bytes = need.part_arena_bytes[0];
     ARGENT_TRY(r->backend_->allocate(layout, need));
     for (Plan& plan : plans) {
       ARGENT_LET(PlanId id, r->backend_->compile(std::move(plan)));

@@ -137,8 +137,9 @@ void run_gather(const Run& run, const Task& task, uint32_t thread) {
 }
 
 void run_copy(const Run& run, const Task& task, uint32_t thread) {
+  const float* from = task.in[0] ? task.in[0] : run.step.hidden.data();
   each_row(run, task, thread, [&](uint32_t r) {
-    std::memcpy(row(task.out[0], r, task.width), row(task.in[0], r, task.width), uint64_t(task.width) * 4);
+    std::memcpy(row(task.out[0], r, task.width), from + uint64_t(r) * task.width, uint64_t(task.width) * 4);
   });
 }
 
@@ -305,8 +306,13 @@ Result<TaskList> make_tasks(Plan plan, const Resources& res) {
         task.products[task.n_products++].weights = &res.matrices[id];
       else if (v.kind == ValueKind::weight && node.op != Op::qkv)
         task.vector = res.vectors[id], task.vector_width = v.width;
-      else if (v.kind == ValueKind::state)
-        task.kv = &res.kv[v.kv.layer], task.group = res.layout.group_of_layer[v.kv.layer];
+      else if (v.kind == ValueKind::state) {
+        const auto found = std::find(res.layout.layers.begin(), res.layout.layers.end(), v.kv);
+        if (found == res.layout.layers.end())
+          return fail(Code::internal, "cpu: no cache was allocated for '{}'", v.name);
+        const size_t layer = size_t(found - res.layout.layers.begin());
+        task.kv = &res.kv[layer], task.group = res.layout.group_of_layer[layer];
+      }
     }
     for (size_t k = 0; k < node.outputs.size() && k < 2; ++k) task.out[k] = place(node.outputs[k]);
     for (uint32_t k = 0; k < task.n_products; ++k) {

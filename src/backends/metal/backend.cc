@@ -235,7 +235,10 @@ Result<PlanId> MetalBackend::compile(Plan plan) {
         return fail(Code::unsupported, "{}: {} rows of {} have more than 2^32 elements", name_, plan.max_rows(v.rows),
                     describe(v));
   ARGENT_TRY(settle());
-  ARGENT_TRY(memory_.step.fit(*device_, memory_.layout, plan.key.n_tokens, plan.key.n_outputs));
+  uint64_t hidden = 0;
+  for (const Value& v : graph.values)
+    if (v.kind == ValueKind::input && v.input == Input::hidden) hidden = 4 * uint64_t(plan.max_rows(v.rows)) * v.width;
+  ARGENT_TRY(memory_.step.fit(*device_, memory_.layout, plan.key.n_tokens, plan.key.n_outputs, hidden));
   if (memory_.step.take_moved()) forget_lists();
   auto compiled = std::make_unique<Compiled>();
   compiled->rules = step_rules(plan, memory_.layout, group_blocks_, kKvBlockTokens);

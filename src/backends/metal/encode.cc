@@ -22,6 +22,7 @@ Place Encoder::place(ValueId id) const {
       break;
   }
   const StepBuffers& step = memory_.step;
+  if (v.input == Input::hidden) return {&step.hidden(), 0, 4 * size_t(rows_of(id)) * v.width};
   const Buffer& buffer = v.input == Input::tokens      ? step.ids()
                          : v.input == Input::positions ? step.positions()
                                                        : step.output_rows();

@@ -26,12 +26,15 @@ uint32_t write_list(const std::vector<Item>& items, Buffer& list) {
 }  // namespace
 
 // All or nothing: a step may still run with what was there.
-Status StepBuffers::fit(Device& device, const KvLayout& layout, uint32_t max_tokens, uint32_t max_outputs) {
+Status StepBuffers::fit(Device& device, const KvLayout& layout, uint32_t max_tokens, uint32_t max_outputs,
+                        uint64_t max_hidden) {
   StepBuffers made;
   made.max_tokens_ = std::max(max_tokens, max_tokens_);
   made.max_outputs_ = std::max({1u, max_outputs, max_outputs_});
+  made.max_hidden_ = std::max(max_hidden, max_hidden_);
   made.windows_ = layout.windows;
-  if (tokens_ && made.max_tokens_ == max_tokens_ && made.max_outputs_ == max_outputs_ && made.windows_ == windows_)
+  if (tokens_ && made.max_tokens_ == max_tokens_ && made.max_outputs_ == max_outputs_ &&
+      made.max_hidden_ == max_hidden_ && made.windows_ == windows_)
     return {};
   const size_t rows = 4 * size_t(made.max_tokens_);
   ARGENT_LET(made.tokens_, device.alloc(rows));
@@ -39,6 +42,7 @@ Status StepBuffers::fit(Device& device, const KvLayout& layout, uint32_t max_tok
   ARGENT_LET(made.positions_, device.alloc(rows));
   ARGENT_LET(made.row_sequence_, device.alloc(rows));
   ARGENT_LET(made.output_rows_, device.alloc(4 * size_t(made.max_outputs_)));
+  ARGENT_LET(made.hidden_, device.alloc(std::max<uint64_t>(4, made.max_hidden_)));
   ARGENT_LET(made.sample_rows_, device.alloc(sizeof(SampleRow) * size_t(made.max_outputs_)));
   ARGENT_LET(made.sample_data_, device.alloc(4 * 1024));
   for (size_t g = 0; g < made.windows_.size(); ++g) {
@@ -71,6 +75,7 @@ Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& po
   fill<int32_t>(*positions_, step.positions);
   fill<uint32_t>(*row_sequence_, step.row_sequence);
   fill<int32_t>(*output_rows_, step.output_rows);
+  fill<float>(*hidden_, step.hidden);
   shape.resolves = std::any_of(step.tokens.begin(), step.tokens.end(), [](int32_t token) { return token < 0; });
   std::vector<KvSequence> sequences;
   std::vector<int32_t> tables;

@@ -46,7 +46,8 @@ struct StepPolicy {
 class StepBuffers {
  public:
   // Makes room for steps of up to so many rows, beside those of earlier calls.
-  Status fit(Device& device, const KvLayout& layout, uint32_t max_tokens, uint32_t max_outputs);
+  Status fit(Device& device, const KvLayout& layout, uint32_t max_tokens, uint32_t max_outputs,
+             uint64_t max_hidden = 0);  // bytes of Step::hidden
   // Writes a step; the device is idle.
   Status write(Device& device, const Step& step, const StepPolicy& policy, StepShape& shape);
   // Whether a buffer has been replaced since it was asked last, also by a call that failed: lists that name it are
@@ -58,6 +59,7 @@ class StepBuffers {
   const Buffer& positions() const { return *positions_; }
   const Buffer& row_sequence() const { return *row_sequence_; }
   const Buffer& output_rows() const { return *output_rows_; }
+  const Buffer& hidden() const { return *hidden_; }
   const Buffer& sequences(uint32_t group) const { return *sequences_[group]; }
   const Buffer& tables(uint32_t group) const { return *tables_[group]; }
   const Buffer& slots() const { return *slots_; }
@@ -79,8 +81,10 @@ class StepBuffers {
 
   bool moved_ = false;
   uint32_t max_tokens_ = 0, max_outputs_ = 0, n_slots_ = 0;
+  uint64_t max_hidden_ = 0;
   std::vector<uint32_t> windows_;  // by layer group
-  std::unique_ptr<Buffer> tokens_, ids_, positions_, row_sequence_, output_rows_, slots_, sample_rows_, sample_data_;
+  std::unique_ptr<Buffer> tokens_, ids_, positions_, row_sequence_, output_rows_, hidden_, slots_, sample_rows_,
+      sample_data_;
   std::vector<std::unique_ptr<Buffer>> sequences_, tables_;  // by layer group
   std::vector<AttentionListBuffers> lists_;
   SampleStep sample_;

@@ -51,6 +51,7 @@ class Null final : public NullBackend {
     caps_.resident_weights = false, caps_.mapped_weights = true;
     caps_.mapped_count = count;
   }
+  void set_own_memory() override { caps_.own_memory = true; }
   DevicePeaks measure_peaks() override {
     ++counters_.measures;
     return {};

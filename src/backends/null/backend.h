@@ -25,6 +25,8 @@ class NullBackend : public Backend {
   virtual void set_memory(uint64_t bytes) = 0;
   // Weights are mapped, and no longer resident; whether they count against that memory.
   virtual void set_mapped(bool count) = 0;
+  // Its memory is not the host's: models that do not fit are shared with the CPU.
+  virtual void set_own_memory() = 0;
 };
 
 std::unique_ptr<NullBackend> make_backend(const BackendOptions& options);

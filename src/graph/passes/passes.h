@@ -9,8 +9,9 @@ namespace argent::passes {
 
 // Drops what no result needs, and computes on the logits rows alone whatever only they need.
 Status rows(Graph& graph, bool all_rows);
-// Sets node.device: the layer's device, or another one that has the kernel; copies appear as ops.
-Status place(Graph& graph, std::span<const KernelTable* const> devices, const std::vector<uint8_t>& layer_device);
+// Sets node.device: the layer's device, or another one that has the kernel; copies appear as ops. Tables of rope are
+// made on each device that reads them.
+Status place(Graph& graph, std::span<const KernelTable* const> devices, const PlanOptions& options);
 // Replaces the patterns that the node's device has fused kernels for.
 Status fuse(Graph& graph, std::span<const KernelTable* const> devices);
 // Sets node.in_place where the input dies in the op.

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "graph/builder.h"
+#include "graph/parts.h"
 #include "graph/passes/passes.h"
 
 namespace argent::passes {
@@ -19,7 +20,7 @@ std::vector<std::vector<const Node*>> state_users(const Graph& graph) {
 
 }  // namespace
 
-Status place(Graph& graph, std::span<const KernelTable* const> devices, const std::vector<uint8_t>& layer_device) {
+Status place(Graph& graph, std::span<const KernelTable* const> devices, const PlanOptions& options) {
   if (devices.empty()) return fail(Code::internal, "no device to place the graph on");
   Graph out;
   out.values = graph.values;
@@ -28,10 +29,12 @@ Status place(Graph& graph, std::span<const KernelTable* const> devices, const st
   std::vector<uint8_t> home(graph.values.size(), 0);      // device that makes a value
   std::map<std::pair<ValueId, uint8_t>, ValueId> copied;  // (value, device) -> its copy there
   const auto users = state_users(graph);
-  for (const Node& original : graph.nodes) {
+  const std::vector<uint8_t> wanted_devices = node_devices(graph, options);
+  std::map<ValueId, const Node*> tables;  // of rope
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& original = graph.nodes[n];
     Node node = original;
-    const bool in_layer = node.layer >= 0 && size_t(node.layer) < layer_device.size();
-    const uint8_t wanted = in_layer ? layer_device[size_t(node.layer)] : layer_device.empty() ? 0 : layer_device.back();
+    const uint8_t wanted = wanted_devices[n];
     if (wanted >= devices.size())
       return fail(Code::invalid, "layer {} is placed on device {} of {}", node.layer, wanted, devices.size());
     std::vector<const Node*> together = {&original};
@@ -46,20 +49,25 @@ Status place(Graph& graph, std::span<const KernelTable* const> devices, const st
     };
     node.device = wanted;
     if (const Kernel first = lacking(wanted); !first.available) {
-      size_t d = 0;
+      size_t d = options.fixed ? devices.size() : 0;
       while (d < devices.size() && (d == wanted || !lacking(d).available)) ++d;
       if (d == devices.size()) return fail(Code::unsupported, "{}: {}", devices[wanted]->device_name(), first.reason);
       node.device = uint8_t(d);
     }
+    if (node.op == Op::rope_table) tables[node.outputs[0]] = &original;
     for (ValueId& id : node.inputs) {
       if (out.values[id].kind != ValueKind::activation || home[id] == node.device) continue;
       auto [it, fresh] = copied.try_emplace({id, node.device}, id);
       if (fresh) {
-        ARGENT_LET(Node copy, make_node(out, Op::copy, {id}, {}, node.layer));
-        copy.device = node.device;
-        it->second = copy.outputs[0];
+        const auto table = tables.find(id);
+        const bool again = table != tables.end() && devices[node.device]->find(graph, *table->second).available;
+        ARGENT_LET(Node made, again ? make_node(out, Op::rope_table, table->second->inputs, table->second->attrs,
+                                                table->second->layer)
+                                    : make_node(out, Op::copy, {id}, {}, node.layer));
+        made.device = node.device;
+        it->second = made.outputs[0];
         home.resize(out.values.size(), node.device);
-        out.nodes.push_back(std::move(copy));
+        out.nodes.push_back(std::move(made));
       }
       id = it->second;
     }

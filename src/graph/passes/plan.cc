@@ -65,7 +65,7 @@ Result<Plan> make_plan(const Graph& model, const PlanKey& key, std::span<const K
   if (options.stop_after == Stage::built) return plan;
   ARGENT_TRY(passes::rows(plan.graph, key.all_rows));
   if (options.stop_after == Stage::rows) return plan;
-  ARGENT_TRY(passes::place(plan.graph, devices, options.layer_device));
+  ARGENT_TRY(passes::place(plan.graph, devices, options));
   if (options.stop_after == Stage::placed) return plan;
   if (options.fuse) ARGENT_TRY(passes::fuse(plan.graph, devices));
   if (options.stop_after == Stage::fused) return plan;

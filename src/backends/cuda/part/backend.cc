@@ -60,7 +60,9 @@ class CudaBackend final : public Backend {
             free > kOwnBytes ? free - kOwnBytes : std::min<uint64_t>(free, 1),
             true,
             false,
-            false};
+            false,
+            false,
+            true};
   }
 
   uint64_t weight_bytes(const Graph& graph, ValueId weight) const override {

@@ -168,6 +168,7 @@ const int32_t* Encoder::input(ValueId id) const {
     case Input::positions:
       return step.part<int32_t>(step.layout().positions);
     case Input::output_rows:
+    case Input::hidden:  // f32, read by encode_map
       break;
   }
   return step.part<int32_t>(step.layout().output_rows);

@@ -67,7 +67,9 @@ void encode_map(Encoder& e, const Node& node, size_t) {
         return {Unary::copy, 0};
     }
   }();
-  unary(e.launch(), function, parameter, e.at(node.inputs[0]), e.at(node.outputs[0]), elements(e, node.outputs[0]));
+  const bool hidden = e.value(node.inputs[0]).kind == ValueKind::input;  // a copy of what another device computed
+  const float* const x = hidden ? e.step().part<float>(e.step().layout().hidden) : e.at(node.inputs[0]);
+  unary(e.launch(), function, parameter, x, e.at(node.outputs[0]), elements(e, node.outputs[0]));
 }
 
 void encode_zip(Encoder& e, const Node& node, size_t) {

@@ -49,6 +49,7 @@ StepLayout step_layout(const StepShape& shape, size_t n_groups) {
     to.rows = take(sizeof(AttentionRow) * uint64_t(list.rows));
     to.tiles = take(sizeof(AttentionTile) * uint64_t(list.tiles));
   }
+  layout.hidden = take(4 * uint64_t(shape.n_hidden));
   layout.tables = take(4 * uint64_t(shape.n_tables));
   layout.ids = take(4 * n);
   layout.end = at;
@@ -58,6 +59,7 @@ StepLayout step_layout(const StepShape& shape, size_t n_groups) {
 Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& policy, uint32_t at) {
   shape_ = {};
   shape_.n_tokens = uint32_t(step.tokens.size()), shape_.n_outputs = uint32_t(step.output_rows.size());
+  shape_.n_hidden = uint32_t(step.hidden.size());
   shape_.resolves = std::any_of(step.tokens.begin(), step.tokens.end(), [](int32_t token) { return token < 0; });
 
   // A sequence's table begins where those before it end, of all groups.
@@ -130,6 +132,7 @@ Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& po
     put<AttentionRow>(block, to.rows, from.rows);
     put<AttentionTile>(block, to.tiles, from.tiles);
   }
+  put<float>(block, layout_.hidden, step.hidden);
   put<int32_t>(block, layout_.tables, tables_);
   n_bytes_ = layout_.tables + 4 * tables_.size();
   return {};

@@ -44,6 +44,7 @@ struct StepShape {
   bool resolves = false;         // some row's token is still in a slot
   bool adjusts = false;          // some row has rules or penalties
   uint32_t n_tables = 0;         // room for entries of block tables: a power of two
+  uint32_t n_hidden = 0;         // elements of Step::hidden
   uint32_t n_data = 0;           // room for words of sampling data: a power of two; 0: the plan does not sample
   std::vector<ListShape> lists;  // as StepPolicy has them
   bool operator==(const StepShape&) const = default;
@@ -57,6 +58,7 @@ struct StepLayout {
   uint64_t tokens = 0, positions = 0, row_sequence = 0, output_rows = 0, sample_rows = 0, data = 0;
   std::vector<uint64_t> sequences;  // by layer group
   std::vector<List> lists;
+  uint64_t hidden = 0;
   uint64_t tables = 0;  // of all groups: the last of what is copied
   uint64_t ids = 0;     // tokens, those in slots resolved: written on the device
   uint64_t end = 0;
