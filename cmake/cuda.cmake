@@ -104,14 +104,18 @@ endforeach()
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 
 file(GLOB host CONFIGURE_DEPENDS ${cuda}/part/*.cc)
-add_library(argent_cuda_part MODULE ${host} ${objects})
+add_library(argent_cuda_part_host OBJECT ${host})
+set_target_properties(argent_cuda_part_host PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+  UNITY_BUILD OFF)  # its files have local functions of equal names
+target_include_directories(argent_cuda_part_host PRIVATE src ${CUDAToolkit_INCLUDE_DIRS})
+target_link_libraries(argent_cuda_part_host PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
+target_compile_definitions(argent_cuda_part_host PRIVATE ARGENT_CUDA_PART_VERSION=${version} ARGENT_CUDA_ARCHS="${archs}")
+add_library(argent_cuda_part MODULE $<TARGET_OBJECTS:argent_cuda_part_host> ${objects})
 set_target_properties(argent_cuda_part PROPERTIES OUTPUT_NAME argent_cuda PREFIX lib SUFFIX .so LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
-  CXX_VISIBILITY_PRESET hidden UNITY_BUILD OFF)  # its files have local functions of equal names
-target_include_directories(argent_cuda_part PRIVATE src)
-target_link_libraries(argent_cuda_part PRIVATE CUDA::cudart_static fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
+  LINKER_LANGUAGE CXX)
+target_link_libraries(argent_cuda_part PRIVATE CUDA::cudart_static fmt::fmt Threads::Threads)
 # The rooms' functions are the program's; cudart's are nobody else's.
 target_link_options(argent_cuda_part PRIVATE -Wl,-z,undefs -Wl,--exclude-libs,ALL)
-target_compile_definitions(argent_cuda_part PRIVATE ARGENT_CUDA_PART_VERSION=${version} ARGENT_CUDA_ARCHS="${archs}")
 set_source_files_properties(${cuda}/open.cc PROPERTIES COMPILE_DEFINITIONS ARGENT_CUDA_PART_VERSION=${version})
 
 # argent_with_cuda(target): a program that opens the part has all of its rooms' functions, and exports them.
@@ -142,4 +146,14 @@ if(ARGENT_TESTS)
   target_link_libraries(test_cuda PRIVATE argent_backends_cuda argent_backends_cpu argent_backends_split argent_models argent_reference GTest::gtest_main nlohmann_json::nlohmann_json)
   argent_with_cuda(test_cuda)
   add_test(NAME cuda COMMAND test_cuda)
+
+  # The part's host side on a runtime without a GPU (tests/cuda_host/fake_cudart.h).
+  file(GLOB host_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda_host/*.cc)
+  add_executable(test_cuda_host ${host_tests} $<TARGET_OBJECTS:argent_cuda_part_host> ${objects})
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/cuda_host/fake_cudart.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  target_include_directories(test_cuda_host PRIVATE src tests ${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_options(test_cuda_host PRIVATE -O1)  # most of their build is templates of gtest
+  target_compile_definitions(test_cuda_host PRIVATE ARGENT_CUDA_PART_VERSION=${version})
+  target_link_libraries(test_cuda_host PRIVATE argent_engine GTest::gtest_main nlohmann_json::nlohmann_json)
+  add_test(NAME cuda_host COMMAND test_cuda_host)
 endif()

@@ -108,7 +108,7 @@ struct NodeTime {
 struct DevicePeaks {
   double read_bytes = 0;  // a second, from memory
   double int8_ops = 0;    // a second; a multiplication and an addition are two
-  double f32_ops = 0;
+  double f32_ops = 0;     // of floats, in the form that its products of floats have
 };
 
 class Backend : public KernelTable {
@@ -122,6 +122,10 @@ class Backend : public KernelTable {
   // Bytes that a resident weight takes on the device, and that the KV cache of a layer takes.
   virtual uint64_t weight_bytes(const Graph& graph, ValueId weight) const = 0;
   virtual uint64_t kv_bytes(const KvSpec& layer, uint32_t n_blocks) const = 0;
+  // Bytes that steps of a plan take on the device beside weights, cache and arena.
+  virtual uint64_t step_bytes(const Plan& plan) const { return (void)plan, 0; }
+  // All that the device's memory holds now of this backend; 0: unknown.
+  virtual uint64_t allocated_bytes() const { return 0; }
 
   // Brings all weights of the graph to the device. With mapped storage the graph's file bytes outlive the backend; with
   // resident storage they are read here and never again.

@@ -255,6 +255,8 @@ std::string text_report(const Engine& engine, const std::string& cache_type, con
 
 std::string json_report(Engine& engine, const BenchOptions& o, const std::vector<Test>& tests) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  const MemoryUse& device = engine.memory().devices.back();
+  const uint64_t allocated = engine.backend().parts().back()->allocated_bytes();
   for (const Test& t : tests) {
     nlohmann::ordered_json samples = nlohmann::ordered_json::array();
     nlohmann::ordered_json read = nlohmann::ordered_json::array();
@@ -265,6 +267,8 @@ std::string json_report(Engine& engine, const BenchOptions& o, const std::vector
                     {"backend", engine.backend().caps().description},
                     {"n_threads", o.n_threads},
                     {"weights", engine.memory().weights == WeightStorage::resident ? "resident" : "mapped"},
+                    {"planned_bytes", device.weights_bytes + device.kv_bytes + device.workspace_bytes},
+                    {"allocated_bytes", allocated ? nlohmann::ordered_json(allocated) : nlohmann::ordered_json()},
                     {"load_seconds", double(engine.counters().load_nanoseconds) * 1e-9},
                     {"cache_type", o.cache_type},
                     {"n_prompt", t.n_prompt},

@@ -60,7 +60,7 @@ struct MemoryUse {
   WeightStorage weights = WeightStorage::resident;
   uint64_t kv_bytes = 0;
   uint64_t kv_host_bytes = 0;    // the most that evicted KV blocks take in host memory
-  uint64_t workspace_bytes = 0;  // the arena of the largest plan
+  uint64_t workspace_bytes = 0;  // the arena of the largest plan, and what its steps take beside it
   uint64_t free_bytes = 0;       // before loading; 0: unknown
   uint64_t total_bytes() const { return weights_bytes + kv_bytes + kv_host_bytes + workspace_bytes; }
   // Headroom for what is not in the plan: tokenizer, stacks, code.
@@ -258,6 +258,7 @@ class Engine {
   uint64_t host_free_ = 0;      // of devices[0], before another one took of it
   std::string without_layers_;  // says of the device that was asked for why it is not used; empty: it is
   MemoryNeed need_;
+  std::vector<uint64_t> step_bytes_;  // by device: of the largest step, beside the arena
   std::vector<Sequence> sequences_;
   std::vector<SequenceId> by_arrival_;  // the open ones
   uint64_t arrivals_ = 0;

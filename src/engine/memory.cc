@@ -77,7 +77,7 @@ Result<FitSizes> Engine::fit_sizes(uint64_t host_free) {
   const Graph& graph = model_.graph;
   FitSizes sizes;
   sizes.layer_bytes.assign(model_.n_layer, 0);
-  sizes.workspace_bytes = need_.arena_bytes;
+  sizes.workspace_bytes = need_.arena_bytes + step_bytes_[0];
   sizes.reserve_bytes = MemoryUse::kReserve;
   sizes.device_free = backend_->caps().memory_free;
   sizes.host_free = host_free;
@@ -158,12 +158,17 @@ Status Engine::settle_arena() {
                 options_.budget.max_tokens, options_.budget.max_outputs, options_.n_sequences);
   const uint32_t tokens = options_.budget.max_tokens, outputs = std::min(options_.budget.max_outputs, tokens);
   options_.budget.max_outputs = outputs;
+  const std::vector<Backend*> parts = backend_->parts();
   std::vector<uint64_t>& arenas = need_.part_arena_bytes;
-  arenas.assign(backend_->parts().size(), 0);
+  arenas.assign(parts.size(), 0);
+  step_bytes_.assign(parts.size(), 0);
   for (Tail tail : {Tail::logits, Tail::sample, Tail::sample_logits, Tail::hidden})
     for (const PlanKey& key : {PlanKey{tokens, outputs, false, tail}, PlanKey{outputs, outputs, true, tail}}) {
       ARGENT_LET(const Plan plan, make(key, Stage::planned));
-      for (size_t d = 0; d < arenas.size(); ++d) arenas[d] = std::max(arenas[d], plan.arena_bytes[d]);
+      for (size_t d = 0; d < arenas.size(); ++d) {
+        arenas[d] = std::max(arenas[d], plan.arena_bytes[d]);
+        step_bytes_[d] = std::max(step_bytes_[d], parts[d]->step_bytes(plan));
+      }
     }
   need_.arena_bytes = arenas[0];
   return {};
@@ -192,7 +197,8 @@ Status Engine::settle_memory() {
     return fail(Code::unsupported, "{} cannot keep weights {}", caps.name,
                 *options_.weights == WeightStorage::resident ? "in a copy of its own" : "in the file's mapping");
   ARGENT_TRY(settle_arena());
-  for (size_t d = 0; d < parts.size(); ++d) memory_.devices[d].workspace_bytes = need_.part_arena_bytes[d];
+  for (size_t d = 0; d < parts.size(); ++d)
+    memory_.devices[d].workspace_bytes = need_.part_arena_bytes[d] + step_bytes_[d];
 
   first.kv_host_bytes = options_.prefix_cache ? options_.kv_host_bytes.value_or(0) : 0;
   const bool may_map = resident && !options_.weights && caps.mapped_weights;

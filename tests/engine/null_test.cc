@@ -23,10 +23,10 @@ TEST(NullEngine, SteadyDecodeBuildsNoPlan) {
   set_tokens(*engine, id, text(50));
   std::vector<int32_t> answer;
   const auto take = [&](const StepOutput& out) { answer.push_back(out.token); };
-  step(*engine, take), step(*engine, take);  // the prompt, the first decode
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(step(*engine, take));  // the prompt, the first decode
   const EngineCounters before = engine->counters();
   const null::Counters device = null_backend(*engine).counters();
-  for (int i = 0; i < 200; ++i) step(*engine, take);
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(step(*engine, take));
   EXPECT_EQ(engine->counters().plans_built, before.plans_built);
   EXPECT_EQ(null_backend(*engine).counters().compiles, device.compiles);
   EXPECT_EQ(engine->counters().steps, before.steps + 200);

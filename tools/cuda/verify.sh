@@ -60,7 +60,7 @@ for tool in memcheck racecheck initcheck synccheck; do
     line $tool null 0 "compute-sanitizer is not on this machine"
     continue
   fi
-  gtest "$tool" 'CudaOps.AnyRows:CudaModels.EveryTypeOfTheCache:CudaModels.BlocksOfTheCacheGoOnElsewhere' env ARGENT_TEST_EVERY="${ARGENT_VERIFY_EVERY:-5}" "$sanitizer" --tool $tool --error-exitcode 9
+  gtest "$tool" 'CudaOps.AnyRows:CudaModels.EveryTypeOfTheCache:CudaModels.FloatWeights:CudaModels.BlocksOfTheCacheGoOnElsewhere' env ARGENT_TEST_EVERY="${ARGENT_VERIFY_EVERY:-5}" "$sanitizer" --tool $tool --error-exitcode 9
 done
 
 if [ -z "$model" ]; then

@@ -9,6 +9,7 @@
 
 #include "backends/cuda/part/encode.h"
 #include "backends/cuda/part/encode_graph.h"
+#include "backends/cuda/part/peaks.h"
 #include "base/checked.h"
 #include "base/switches.h"
 #include "graph/rope_frequencies.h"
@@ -21,8 +22,8 @@ namespace {
 constexpr uint64_t kKvAlignment = 128;                // of a layer's K and V in a block
 constexpr uint64_t kSpareLogits = 64 << 20;           // pinned memory for logits grows to twice the need, up to here
 constexpr std::chrono::milliseconds kHoldAtMost{20};  // of a profiled step's first kernel
-// Of the device's memory, beside weights, cache and arena: int8 activations, partial results of attention, step data,
-// graphs, kernels.
+// Of the device's memory, for what no plan knows: graphs, kernels, buffers that grow with the steps, weights on their
+// way.
 constexpr uint64_t kOwnBytes = 256 << 20;
 constexpr std::string_view kFamilies[] = {"graphs", "dependent", "folds", "wgmma"};
 
@@ -39,7 +40,7 @@ class CudaBackend final : public Backend {
     resources_.kv_k = options.kv_k, resources_.kv_v = options.kv_v;
   }
   ~CudaBackend() override {
-    if (device_->use()) (void)settle();  // memory outlives what is under way
+    (void)device_->finish();  // hold() looks at go_
   }
 
   std::string device_name() const override { return device_->name(); }
@@ -72,13 +73,22 @@ class CudaBackend final : public Backend {
     return n_blocks * (k_bytes(layer) + v_bytes(layer));
   }
 
+  uint64_t step_bytes(const Plan& plan) const override {
+    const KvLayout layout = kv_layout(plan.graph);
+    const auto info = plan_info(plan, layout, options_.kv_k, options_.kv_v, own_.has("folds"));
+    return (info ? info->q8_bytes : 0) + StepBuffers::bytes(plan.key, layout.windows.size());
+  }
+  uint64_t allocated_bytes() const override { return device_->allocated(); }
+
   Status load(const Graph& graph, WeightStorage storage, const std::function<bool(const Progress&)>& progress) override;
   Status allocate(const KvLayout& layout, const MemoryNeed& need) override;
   Result<PlanId> compile(Plan plan) override;
   Result<Ticket> run(PlanId plan, const Step& step) override;
   Result<StepResult> wait(Ticket ticket) override;
   Status copy_blocks(std::span<const KvCopy> copies) override;
-  uint64_t kv_block_bytes(uint32_t group) const override { return block_bytes_[group]; }
+  uint64_t kv_block_bytes(uint32_t group) const override {
+    return group < block_bytes_.size() ? block_bytes_[group] : 0;
+  }
   Status save_blocks(std::span<const KvTransfer> transfers) override { return transfer(transfers, true); }
   Status restore_blocks(std::span<const KvTransfer> transfers) override { return transfer(transfers, false); }
   std::string kv_format() const override {
@@ -91,6 +101,9 @@ class CudaBackend final : public Backend {
     if (!on) times_.clear();
   }
   std::span<const NodeTime> profile() const override { return times_; }
+  DevicePeaks measure_peaks() override {
+    return device_->use() && device_->finish() ? cuda::measure_peaks(*device_) : DevicePeaks{};
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -107,8 +120,9 @@ class CudaBackend final : public Backend {
     const Compiled* plan = nullptr;  // null: there is no result
     uint32_t n_outputs = 0;
     Event done;
-    bool pending = false;
-    Memory sampled;  // pinned
+    bool pending = false;  // it may be under way
+    bool marked = false;   // done is behind it
+    Memory sampled;        // pinned
   };
 
   uint64_t k_bytes(const KvSpec& layer) const {
@@ -119,8 +133,8 @@ class CudaBackend final : public Backend {
     return align_up(kv_bytes_of(options_.kv_v, uint64_t(kKvBlockTokens) * layer.n_head_kv * layer.d_value),
                     kKvAlignment);
   }
+  void forget();                    // everything that steps run on but the weights
   Status settle(Running& running);  // waits for its step
-  Status settle();
   // Makes device memory that steps share at least so large; what it held is lost, and so is what was captured.
   Status grow(Memory& memory, uint64_t bytes, std::string_view what);
   Status make_room(const Compiled& compiled, Running& running);
@@ -160,7 +174,7 @@ Status CudaBackend::load(const Graph& graph, WeightStorage storage,
     return fail(Code::unsupported, "{}: weights are in the device's memory, not in the file's mapping",
                 device_->name());
   ARGENT_TRY(device_->use());
-  ARGENT_TRY(settle());
+  forget();  // plans name weights
   return resources_.weights.load(*device_, launch_options_.dependent, graph, progress);
 }
 
@@ -170,41 +184,40 @@ Status CudaBackend::allocate(const KvLayout& layout, const MemoryNeed& need) {
   if (need.group_blocks.size() != layout.windows.size())
     return fail(Code::internal, "{}: blocks of {} layer groups, the model has {}", device_->name(),
                 need.group_blocks.size(), layout.windows.size());
-  ARGENT_TRY(settle());
-  for (Running& running : running_) running.plan = nullptr;
-  plans_.clear();
-  kv_.clear();
-  resources_.kv.clear();
-  resources_.arena = {};
-  resources_.layout = layout;
-  resources_.step.set_layout(layout);
-  group_blocks_ = need.group_blocks;
-  block_bytes_.assign(layout.windows.size(), 0);
+  forget();
+  // What is made here becomes the backend's when all of it is there.
+  std::vector<uint64_t> block_bytes(layout.windows.size(), 0);
   for (size_t i = 0; i < layout.layers.size(); ++i)
-    block_bytes_[layout.group_of_layer[i]] += kv_bytes(layout.layers[i], 1);
+    block_bytes[layout.group_of_layer[i]] += kv_bytes(layout.layers[i], 1);
   uint64_t kv_wanted = 0;
-  for (size_t g = 0; g < block_bytes_.size(); ++g) kv_wanted += group_blocks_[g] * block_bytes_[g];
+  for (size_t g = 0; g < block_bytes.size(); ++g) kv_wanted += need.group_blocks[g] * block_bytes[g];
   if (const uint64_t free = device_->memory_free(); free && kv_wanted + need.arena_bytes > free)
     return fail(Code::out_of_memory, "{}: the KV cache wants {} bytes and the arena {}, {} are free", device_->name(),
                 kv_wanted, need.arena_bytes, free);
-  for (size_t g = 0; g < block_bytes_.size(); ++g) {
-    const uint64_t bytes = group_blocks_[g] * block_bytes_[g];
+  std::vector<Memory> kv;
+  for (size_t g = 0; g < block_bytes.size(); ++g) {
+    const uint64_t bytes = need.group_blocks[g] * block_bytes[g];
     ARGENT_LET(Memory blocks, Memory::of_device(*device_, bytes, "KV cache"));
     // Attention reads whole blocks and masks what no sequence has written, which must be no NaN.
     ARGENT_TRY(device_->check(cudaMemsetAsync(blocks.data(), 0, bytes, device_->stream()), "cudaMemsetAsync (KV)"));
-    kv_.push_back(std::move(blocks));
+    kv.push_back(std::move(blocks));
   }
-  std::vector<uint64_t> begin(block_bytes_.size(), 0);
+  std::vector<KvPlace> places;
+  std::vector<uint64_t> begin(block_bytes.size(), 0);
   for (size_t i = 0; i < layout.layers.size(); ++i) {
     const KvSpec& spec = layout.layers[i];
     const uint32_t g = layout.group_of_layer[i];
-    uint8_t* const k = kv_[g].data() + begin[g];
-    resources_.kv.push_back({k, k + k_bytes(spec), block_bytes_[g], options_.kv_k, options_.kv_v, spec.n_head_kv,
-                             spec.d_head, spec.d_value});
+    uint8_t* const k = kv[g].data() + begin[g];
+    places.push_back({k, k + k_bytes(spec), block_bytes[g], options_.kv_k, options_.kv_v, spec.n_head_kv, spec.d_head,
+                      spec.d_value});
     begin[g] += kv_bytes(spec, 1);
   }
   ARGENT_LET(resources_.arena, Memory::of_device(*device_, need.arena_bytes, "arena"));
   arena_bytes_ = need.arena_bytes;
+  kv_ = std::move(kv), resources_.kv = std::move(places);
+  block_bytes_ = std::move(block_bytes), group_blocks_ = need.group_blocks;
+  resources_.layout = layout;
+  resources_.step.set_layout(layout);
   return {};
 }
 
@@ -217,6 +230,9 @@ Result<PlanId> CudaBackend::compile(Plan plan) {
   if (graph.sampled != kNone && plan.key.n_outputs > kMostGrid)
     return fail(Code::unsupported, "{}: {} rows that sample, at most {}", device_->name(), plan.key.n_outputs,
                 kMostGrid);
+  for (ValueId id = 0; id < graph.values.size(); ++id)
+    if (graph.value(id).kind == ValueKind::weight && !resources_.weights.has(id))
+      return fail(Code::internal, "{}: no weights were loaded for '{}'", device_->name(), graph.value(id).name);
   for (const Node& node : graph.nodes) {
     if (const std::string why = missing_kernel(graph, node); !why.empty()) return fail(Code::unsupported, "{}", why);
     for (const ValueId id : node.outputs)  // kernels count elements in 32 bits
@@ -246,26 +262,30 @@ Result<PlanId> CudaBackend::compile(Plan plan) {
   return PlanId(plans_.size() - 1);
 }
 
+void CudaBackend::forget() {
+  for (Running& running : running_) running.plan = nullptr;
+  plans_.clear();
+  kv_.clear(), resources_.kv.clear();
+  block_bytes_.clear(), group_blocks_.clear();
+  resources_.arena = {};
+}
+
 Status CudaBackend::settle(Running& running) {
   if (!std::exchange(running.pending, false)) return {};
-  const Status ended = device_->wait(running.done.get());
+  const Status ended = running.marked ? device_->wait(running.done.get()) : device_->finish();
   if (!ended) running.plan = nullptr;  // there is no result to ask for again
   return ended;
 }
 
-Status CudaBackend::settle() {
-  for (Running& running : running_) ARGENT_TRY(settle(running));
-  return {};
-}
-
 Status CudaBackend::grow(Memory& memory, uint64_t bytes, std::string_view what) {
   if (bytes <= memory.size()) return {};
-  ARGENT_TRY(settle());
   memory = {};
   ++generation_;
-  ARGENT_LET(memory, Memory::of_device(*device_, bytes, what));
+  ARGENT_LET(Memory made, Memory::of_device(*device_, bytes, what));
   // Kernels read whole eights of rows, also of those that are not there.
-  return device_->check(cudaMemsetAsync(memory.data(), 0, bytes, device_->stream()), "cudaMemsetAsync");
+  ARGENT_TRY(device_->check(cudaMemsetAsync(made.data(), 0, bytes, device_->stream()), "cudaMemsetAsync"));
+  memory = std::move(made);
+  return {};
 }
 
 // For a step that has been written.
@@ -292,7 +312,6 @@ Status CudaBackend::make_room(const Compiled& compiled, Running& running) {
   }
   if (graph.logits == kNone) return {};
   if (const uint64_t bytes = 4 * n * graph.value(graph.logits).width; bytes > logits_.size()) {
-    ARGENT_TRY(settle());
     logits_ = {};
     ARGENT_LET(logits_, Memory::pinned(*device_, std::max(bytes, std::min(2 * bytes, kSpareLogits)), "logits"));
   }
@@ -388,6 +407,7 @@ Result<Ticket> CudaBackend::run(PlanId id, const Step& step) {
   running.n_outputs = uint32_t(step.output_rows.size());
   ARGENT_TRY(resources_.step.write(*device_, step, compiled.info.policy, at));
   ARGENT_TRY(make_room(compiled, running));
+  running.pending = true, running.marked = false;
   const auto start = [&]() -> Status {
     ARGENT_TRY(resources_.step.send(*device_, at));
     ARGENT_TRY(launch(compiled, begin));
@@ -396,7 +416,7 @@ Result<Ticket> CudaBackend::run(PlanId id, const Step& step) {
   const Status started = start();
   // What was started before an error still reads and writes.
   const Status recorded = running.done.record(*device_);
-  running.pending = bool(recorded);
+  running.marked = bool(recorded);
   ARGENT_TRY(started);
   ARGENT_TRY(recorded);
   running.plan = &compiled;
@@ -447,17 +467,19 @@ Status CudaBackend::copy_blocks(std::span<const KvCopy> copies) {
 
 Status CudaBackend::transfer(std::span<const KvTransfer> transfers, bool save) {
   ARGENT_TRY(device_->use());
-  ARGENT_LET(const Event end, Event::make(*device_));
   for (const KvTransfer& t : transfers) ARGENT_TRY(check_block(t.group, t.block));
+  Status started;
   for (const KvTransfer& t : transfers) {
     uint8_t* const block = block_at(t.group, t.block);
-    ARGENT_TRY(device_->check(
+    started = device_->check(
         save ? cudaMemcpyAsync(t.host, block, block_bytes_[t.group], cudaMemcpyDeviceToHost, device_->stream())
              : cudaMemcpyAsync(block, t.host, block_bytes_[t.group], cudaMemcpyHostToDevice, device_->stream()),
-        "cudaMemcpyAsync (KV)"));
+        "cudaMemcpyAsync (KV)");
+    if (!started) break;
   }
-  ARGENT_TRY(end.record(*device_));
-  return device_->wait(end.get());
+  // Those before one that failed still use the host's memory.
+  const Status ended = device_->finish();
+  return started ? ended : started;
 }
 
 }  // namespace

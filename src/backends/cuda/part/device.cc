@@ -49,7 +49,7 @@ Result<std::unique_ptr<Device>> Device::open(uint32_t index) {
 
 Device::~Device() {
   if (!stream_ || lost()) return;
-  if (cudaSetDevice(index_) == cudaSuccess) cudaStreamDestroy(stream_);
+  cudaStreamDestroy(stream_);
   cudaGetLastError();
 }
 
@@ -83,12 +83,24 @@ Status Device::check(cudaError_t error, std::string_view call) {
 }
 
 Status Device::wait(cudaEvent_t event) {
+  const Status ended = until([&] { return cudaEventQuery(event); });
+  if (!ended && !lost()) (void)finish();  // an event that cannot be asked says nothing of what is before it
+  return ended;
+}
+
+Status Device::finish() {
+  const Status ended = until([&] { return cudaStreamQuery(stream_); });
+  if (!ended && !lost()) lost_ = ended.error().message;
+  return ended;
+}
+
+Status Device::until(const std::function<cudaError_t()>& done) {
   if (lost()) return fail(Code::internal, "{}", lost_);
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
     // Before the question: a program that was stopped in between has not waited.
     const auto waited = std::chrono::steady_clock::now() - start;
-    const cudaError_t state = cudaEventQuery(event);
+    const cudaError_t state = done();
     if (state == cudaSuccess) return {};
     if (state != cudaErrorNotReady) return check(state, "a step's kernels");
     cudaGetLastError();  // "not ready" counts as an error, which must not be found later
@@ -109,22 +121,25 @@ Status Device::wait(cudaEvent_t event) {
 // ---- memory and events
 
 void Memory::Free::operator()(uint8_t* data) const {
-  if (device->lost() || !device->use()) return;
+  if (!device->finish()) return;
   if ((host ? cudaFreeHost(data) : cudaFree(data)) != cudaSuccess) cudaGetLastError();
+  if (!host) device->allocated_ -= bytes;
 }
 
 Result<Memory> Memory::of_device(Device& device, uint64_t bytes, std::string_view what) {
   ARGENT_TRY(device.use());
   void* data = nullptr;
-  if (const cudaError_t error = cudaMalloc(&data, std::max<uint64_t>(bytes, 256)); error != cudaSuccess) {
+  const uint64_t whole = std::max<uint64_t>(bytes, 256);
+  if (const cudaError_t error = cudaMalloc(&data, whole); error != cudaSuccess) {
     const Error cause = device.check(error, "cudaMalloc").error();
     if (cause.code != Code::out_of_memory) return cause;
     return fail(Code::out_of_memory, "{}: {} bytes for the {} cannot be had, {} are free ({})", device.name(), bytes,
                 what, device.memory_free(), device.description());
   }
   Memory made;
-  made.data_ = {static_cast<uint8_t*>(data), Free{&device, false}};
+  made.data_ = {static_cast<uint8_t*>(data), Free{&device, false, whole}};
   made.size_ = bytes;
+  device.allocated_ += whole;
   return made;
 }
 
@@ -137,7 +152,7 @@ Result<Memory> Memory::pinned(Device& device, uint64_t bytes, std::string_view w
                 cause.message);
   }
   Memory made;
-  made.data_ = {static_cast<uint8_t*>(data), Free{&device, true}};
+  made.data_ = {static_cast<uint8_t*>(data), Free{&device, true, bytes}};
   made.size_ = bytes;
   return made;
 }

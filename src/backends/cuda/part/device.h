@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,20 +38,28 @@ class Device {
   // fails from then on.
   Status check(cudaError_t error, std::string_view call);
   Status check(const Launch& launch) { return check(launch.error, launch.what); }
-  // Until the event is done. internal: a kernel before it failed, or a minute went by.
+  // Until the event is done. internal: a kernel before it failed, or a minute went by. Either way nothing before it
+  // still runs, or the device is lost.
   Status wait(cudaEvent_t event);
+  // The same, until all that the stream was given has ended.
+  Status finish();
   // It failed for good: nothing is freed, since that would wait for a kernel that may never end.
   bool lost() const { return !lost_.empty(); }
+  uint64_t allocated() const { return allocated_; }  // bytes of its memory that Memory objects have now
 
  private:
+  friend class Memory;
   Device() = default;
+  Status until(const std::function<cudaError_t()>& done);
+
   int index_ = 0, capability_ = 0;
+  uint64_t allocated_ = 0;
   std::string name_, description_, lost_;
   cudaStream_t stream_ = nullptr;
 };
 
-// Bytes on the device, or of the host where the device can reach them without a copy; freed with the object. Aligned to
-// 256.
+// Bytes on the device, or of the host where the device can reach them without a copy. Freed with the object, which
+// waits for all that the stream was given before: no copy, kernel or graph finds memory gone. Aligned to 256.
 class Memory {
  public:
   Memory() = default;
@@ -66,6 +75,7 @@ class Memory {
   struct Free {
     Device* device;
     bool host;
+    uint64_t bytes;
     void operator()(uint8_t* data) const;
   };
   std::unique_ptr<uint8_t, Free> data_;

@@ -3,10 +3,42 @@
 #include <algorithm>
 
 namespace argent::cuda {
+namespace {
+
+// What goes into a stream as a graph. It ends with the object, whatever happens: the stream takes no other work before.
+class Capture {
+ public:
+  explicit Capture(Device& device) : device_(device) {}
+  Capture(const Capture&) = delete;
+  ~Capture() {
+    if (open_) (void)end();
+    if (graph_ && !device_.lost() && cudaGraphDestroy(graph_) != cudaSuccess) cudaGetLastError();
+  }
+
+  Status begin() {
+    // Other threads may go on using the device.
+    ARGENT_TRY(device_.check(cudaStreamBeginCapture(device_.stream(), cudaStreamCaptureModeThreadLocal),
+                             "cudaStreamBeginCapture"));
+    open_ = true;
+    return {};
+  }
+  cudaError_t end() {
+    open_ = false;
+    return cudaStreamEndCapture(device_.stream(), &graph_);
+  }
+  cudaGraph_t graph() const { return graph_; }
+
+ private:
+  Device& device_;
+  bool open_ = false;
+  cudaGraph_t graph_ = nullptr;
+};
+
+}  // namespace
 
 // One that still runs goes when it has ended.
 void Graphs::Destroy::operator()(cudaGraphExec_t exec) const {
-  if (cudaGraphExecDestroy(exec) != cudaSuccess) cudaGetLastError();
+  if (!device->lost() && cudaGraphExecDestroy(exec) != cudaSuccess) cudaGetLastError();
 }
 
 Status Graphs::run(Device& device, const StepShape& shape, const LaunchOptions& options,
@@ -31,20 +63,16 @@ Status Graphs::run(Device& device, const StepShape& shape, const LaunchOptions& 
 
 Result<Graphs::Exec> Graphs::capture(Device& device, const LaunchOptions& options,
                                      const std::function<void(Launch&)>& encode) {
-  // Other threads may go on using the device.
-  ARGENT_TRY(device.check(cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal),
-                          "cudaStreamBeginCapture"));
+  Capture capture(device);
+  ARGENT_TRY(capture.begin());
   Launch launch(device.stream(), options);
   encode(launch);
-  cudaGraph_t graph = nullptr;
-  const cudaError_t ended = cudaStreamEndCapture(device.stream(), &graph);
-  const auto destroy = [](cudaGraph_t g) { cudaGraphDestroy(g); };
-  const std::unique_ptr<CUgraph_st, decltype(destroy)> owner(graph, destroy);
+  const cudaError_t ended = capture.end();
   ARGENT_TRY(device.check(launch));
   ARGENT_TRY(device.check(ended, "cudaStreamEndCapture"));
   cudaGraphExec_t exec = nullptr;
-  ARGENT_TRY(device.check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate"));
-  Exec made(exec);
+  ARGENT_TRY(device.check(cudaGraphInstantiate(&exec, capture.graph(), 0), "cudaGraphInstantiate"));
+  Exec made(exec, Destroy{&device});
   ARGENT_TRY(device.check(cudaGraphUpload(exec, device.stream()), "cudaGraphUpload"));
   return made;
 }

@@ -13,7 +13,8 @@ namespace argent::cuda {
 class Graphs {
  public:
   // Starts what `encode` launches for a step of this shape. Each shape's first step is launched kernel by kernel, the
-  // second is captured, later ones are one call. At most kMostShapes are kept, those used last.
+  // second is captured, later ones are one call. At most kMostShapes are kept, those used last. The device outlives
+  // them.
   Status run(Device& device, const StepShape& shape, const LaunchOptions& options,
              const std::function<void(Launch&)>& encode);
   // Buffers that were captured have moved.
@@ -22,6 +23,7 @@ class Graphs {
  private:
   static constexpr size_t kMostShapes = 32;
   struct Destroy {
+    Device* device;
     void operator()(cudaGraphExec_t exec) const;
   };
   using Exec = std::unique_ptr<CUgraphExec_st, Destroy>;

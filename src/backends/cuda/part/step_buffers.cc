@@ -21,6 +21,8 @@ constexpr uint32_t kLeastSlots = 64;
 
 uint32_t room(size_t n, uint32_t least) { return n ? std::bit_ceil(std::max(uint32_t(n), least)) : 0; }
 
+uint64_t block_room(uint64_t bytes) { return std::bit_ceil(std::max(bytes, kLeastBlock)); }
+
 template <class T>
 void put(uint8_t* block, uint64_t at, std::span<const T> data) {
   if (!data.empty()) std::memcpy(block + at, data.data(), data.size_bytes());
@@ -54,6 +56,13 @@ StepLayout step_layout(const StepShape& shape, size_t n_groups) {
   layout.ids = take(4 * n);
   layout.end = at;
   return layout;
+}
+
+uint64_t StepBuffers::bytes(const PlanKey& key, size_t n_groups) {
+  StepShape shape;
+  shape.n_tokens = key.n_tokens, shape.n_outputs = key.n_outputs;
+  shape.n_tables = kLeastTables, shape.n_data = kLeastData;
+  return block_room(step_layout(shape, n_groups).end) + 4 * kLeastSlots;
 }
 
 Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& policy, uint32_t at) {
@@ -102,12 +111,12 @@ Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& po
 
   if (layout_.end > block_.size()) {
     block_ = {};
-    ARGENT_LET(block_, Memory::of_device(device, std::bit_ceil(std::max(layout_.end, kLeastBlock)), "step's data"));
+    ARGENT_LET(block_, Memory::of_device(device, block_room(layout_.end), "step's data"));
     ++generation_;
   }
   if (layout_.end > pinned_[at].size()) {
     pinned_[at] = {};
-    ARGENT_LET(pinned_[at], Memory::pinned(device, std::bit_ceil(std::max(layout_.end, kLeastBlock)), "step's data"));
+    ARGENT_LET(pinned_[at], Memory::pinned(device, block_room(layout_.end), "step's data"));
   }
   uint32_t n_slots = 1;
   for (const StepSequence& s : step.sequences) n_slots = std::max(n_slots, s.slot + 1);

@@ -76,6 +76,8 @@ class StepBuffers {
   Status write(Device& device, const Step& step, const StepPolicy& policy, uint32_t at);
   // Copies it to the device, in the order of the stream.
   Status send(Device& device, uint32_t at);
+  // What steps of a plan take on the device, but for long block tables.
+  static uint64_t bytes(const PlanKey& key, size_t n_groups);
   // Changes whenever something on the device has moved: launches that were captured before are void.
   uint64_t generation() const { return generation_; }
 

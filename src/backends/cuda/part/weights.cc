@@ -86,7 +86,15 @@ uint64_t weight_bytes(const Value& weight, WeightUse use) {
 
 Status Weights::load(Device& device, bool dependent, const Graph& graph,
                      const std::function<bool(const Progress&)>& progress) {
-  *this = {};
+  *this = {};  // first, for its memory
+  Weights made;
+  ARGENT_TRY(made.read(device, dependent, graph, progress));
+  *this = std::move(made);
+  return {};
+}
+
+Status Weights::read(Device& device, bool dependent, const Graph& graph,
+                     const std::function<bool(const Progress&)>& progress) {
   matrices_.resize(graph.values.size());
   vectors_.resize(graph.values.size());
   factors_.resize(graph.values.size());
@@ -172,44 +180,32 @@ Status Weights::load(Device& device, bool dependent, const Graph& graph,
   ThreadPool pool({.n_threads = small ? 1 : std::min(kReaders, usable_threads()), .pin = false});
   Launch launch(device.stream(), {.dependent = dependent});
   uint64_t since_ahead = kAheadBytes;
-  const auto send = [&]() -> Status {
-    for (size_t i = 0; i < slices.size(); ++i) {
-      const Slice& slice = slices[i];
-      const Value& v = graph.value(slice.id);
-      const uint64_t row = row_bytes(v.format, v.width), n_bytes = slice.n * row;
-      const uint8_t* from = v.data + slice.first * row;
-      if (since_ahead >= kAheadBytes / 2) {
-        const Value& last = graph.value(slices.back().id);
-        const uint8_t* end = last.data + last.file_bytes();
-        read_ahead(from, std::min<uint64_t>(kAheadBytes, uint64_t(end - from)));
-        since_ahead = 0;
-      }
-      since_ahead += n_bytes;
-      Stage& stage = stages[i % stages.size()];
-      if (stage.used) ARGENT_TRY(device.wait(stage.sent.get()));
-      ARGENT_TRY(read_slice(pool, FileReader(v.data), from, n_bytes, stage.host.data()));
-      ARGENT_TRY(device.check(
-          cudaMemcpyAsync(stage.device.data(), stage.host.data(), n_bytes, cudaMemcpyHostToDevice, device.stream()),
-          "cudaMemcpyAsync (weights)"));
-      relay(launch, matrices_[slice.id], stage.device.data(), slice.first, slice.n);
-      ARGENT_TRY(device.check(launch));
-      ARGENT_TRY(stage.sent.record(device));
-      stage.used = true;
-      done += n_bytes;
-      ARGENT_TRY(report());
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const Slice& slice = slices[i];
+    const Value& v = graph.value(slice.id);
+    const uint64_t row = row_bytes(v.format, v.width), n_bytes = slice.n * row;
+    const uint8_t* from = v.data + slice.first * row;
+    if (since_ahead >= kAheadBytes / 2) {
+      const Value& last = graph.value(slices.back().id);
+      const uint8_t* end = last.data + last.file_bytes();
+      read_ahead(from, std::min<uint64_t>(kAheadBytes, uint64_t(end - from)));
+      since_ahead = 0;
     }
-    return {};
-  };
-  const Status sent = send();
-  // The buffers are read until then; after an error too.
-  ARGENT_LET(const Event end, Event::make(device));
-  ARGENT_TRY(end.record(device));
-  const Status ended = device.wait(end.get());
-  if (!sent || !ended) {
-    *this = {};
-    return sent ? ended : sent;
+    since_ahead += n_bytes;
+    Stage& stage = stages[i % stages.size()];
+    if (stage.used) ARGENT_TRY(device.wait(stage.sent.get()));
+    ARGENT_TRY(read_slice(pool, FileReader(v.data), from, n_bytes, stage.host.data()));
+    ARGENT_TRY(device.check(
+        cudaMemcpyAsync(stage.device.data(), stage.host.data(), n_bytes, cudaMemcpyHostToDevice, device.stream()),
+        "cudaMemcpyAsync (weights)"));
+    relay(launch, matrices_[slice.id], stage.device.data(), slice.first, slice.n);
+    ARGENT_TRY(device.check(launch));
+    ARGENT_TRY(stage.sent.record(device));
+    stage.used = true;
+    done += n_bytes;
+    ARGENT_TRY(report());
   }
-  return {};
+  return device.finish();
 }
 
 }  // namespace argent::cuda

@@ -23,9 +23,11 @@ uint64_t weight_bytes(const Value& weight, WeightUse use);
 class Weights {
  public:
   // Reads all weights of a graph; its data is not needed afterwards. Device memory for two slices of rows is used
-  // meanwhile. cancelled: progress said so; out_of_memory: how much is missing.
+  // meanwhile. cancelled: progress said so; out_of_memory: how much is missing. After an error there are none.
   Status load(Device& device, bool dependent, const Graph& graph, const std::function<bool(const Progress&)>& progress);
 
+  // Whether the value is one of the loaded graph's.
+  bool has(ValueId id) const { return id < matrices_.size(); }
   // By value of the loaded graph; plans of it only append values.
   const Matrix& matrix(ValueId id) const { return matrices_[id]; }
   const float* vector(ValueId id) const { return vectors_[id]; }
@@ -33,6 +35,8 @@ class Weights {
   const std::vector<float>& factors(ValueId id) const { return factors_[id]; }
 
  private:
+  Status read(Device& device, bool dependent, const Graph& graph, const std::function<bool(const Progress&)>& progress);
+
   Memory memory_;
   std::vector<Matrix> matrices_;
   std::vector<const float*> vectors_;

@@ -14,6 +14,8 @@ namespace argent::cuda {
 template <Format F>
 void product_wide(Launch& launch, const ProductArgs& args);
 
+static_assert(kWideAbove == kSameSums);
+
 inline constexpr uint32_t kManyRows = 64, kManyWarps = 8;
 
 // Of a record of Q8 what is wanted: without the sums of halves where no scale is by 16 columns with a min.

@@ -65,7 +65,7 @@ __device__ __forceinline__ Segment slice_of(const Segment& s, uint32_t slice, ui
 template <Format F, uint32_t kTeams, uint32_t kMost>
 struct WideShape {
   static constexpr uint32_t kWarps = 4 * kTeams, kStage = kMost * 128, kRoom = 227 * 1024 - 2048;
-  static constexpr uint32_t kPieces = kMost < 64 ? kMost / 8 : 8;     // eights of columns that teams exchange at a time
+  static constexpr uint32_t kPieces = 8;                              // eights of columns that teams exchange at a time
   static constexpr uint32_t kExchange = kTeams / 2 * kPieces * 2048;  // bytes: 16 a thread and eight columns
   static constexpr __host__ __device__ uint32_t weights(uint32_t steps) { return kWarps * steps * StepBytes<F>::kAll; }
   static constexpr uint32_t kSteps = weights(3) + (kMost <= 64 ? 6 : 4) * kStage + kExchange <= kRoom ? 3 : 2;
@@ -363,26 +363,37 @@ __global__ void __launch_bounds__(128 * (kTeams + 1), 1) wide_kernel(const __gri
         continue;
       }
       const uint32_t tile_end = (s.tile + 1) * args.n_chunks;
-      for (uint32_t other = share + 1; other < n_shares && s.end < args.n_chunks; ++other) {
-        if (Share::first(args, other) >= tile_end) break;
-        uint32_t* const flag = args.rows.flags + other * kShareFlags + warp;
-        if (lane == 0) {
+      uint32_t last = share + 1;  // the first share that has nothing of the tile
+      while (last < n_shares && Share::first(args, last) < tile_end) ++last;
+      for (uint32_t others = share + 1; others < last; others += 32) {
+        if (others + lane < last) {
+          uint32_t* const flag = args.rows.flags + (others + lane) * kShareFlags + warp;
           while (load_flag(flag) == 0) {
           }
           *static_cast<volatile uint32_t*>(flag) = 0;
         }
         __syncwarp();
-        const float4* const from = partial_at(other);
+        // Loads are on their way together: of eight eights of columns, and of two shares where registers suffice.
+        constexpr uint32_t kTogether = kMost <= 64 ? 2 : 1;
+#pragma unroll 1
+        for (uint32_t other = others; other < min(others + 32, last); other += kTogether) {
+          const bool two = other + 1 < min(others + 32, last);
 #pragma unroll
-        for (uint32_t first = 0; first < kEights; first += 8) {  // eight loads on their way together
-          if (first >= eights) break;
-          float4 more[8];
+          for (uint32_t first = 0; first < kEights; first += 8) {
+            if (first >= eights) break;
+            float4 more[kTogether][8];
 #pragma unroll
-          for (uint32_t i = 0; i < 8; ++i) more[i] = __ldcg(from + (first + i) * 128);
+            for (uint32_t k = 0; k < kTogether; ++k)
 #pragma unroll
-          for (uint32_t i = 0; i < 8; ++i) {
-            float* a = acc + 4 * (first + i);
-            a[0] += more[i].x, a[1] += more[i].y, a[2] += more[i].z, a[3] += more[i].w;
+              for (uint32_t i = 0; i < 8; ++i)
+                more[k][i] = k == 0 || two ? __ldcg(partial_at(other + k) + (first + i) * 128) : float4{};
+#pragma unroll
+            for (uint32_t k = 0; k < kTogether; ++k)
+#pragma unroll
+              for (uint32_t i = 0; i < 8; ++i) {
+                float* a = acc + 4 * (first + i);
+                a[0] += more[k][i].x, a[1] += more[k][i].y, a[2] += more[k][i].z, a[3] += more[k][i].w;
+              }
           }
         }
       }
@@ -488,7 +499,7 @@ void start_wide(Launch& launch, WideArgs& args, uint32_t groups, uint32_t slices
   start(launch, "products", wide_kernel<F, kTeams, kMost>, dim3(grid), dim3(128 * (kTeams + 1)), kShared, args);
 }
 
-// What product_many.cuh's function of this name does where wide_is_there(); instantiated in product_wide_*.cu.
+// All rows of a product, where wide(); instantiated in product_wide_*.cu.
 template <Format F>
 void product_wide(Launch& launch, const ProductArgs& from) {
   WideArgs args = {};
