@@ -33,6 +33,7 @@ struct BackendOptions {
   uint32_t n_threads = 0;  // 0: what affinity and cgroup leave
   bool pin = true;         // cpu: as ThreadPoolOptions has it
   ActivationMode activations = ActivationMode::native;
+  uint32_t int8_rows = UINT32_MAX;  // reference: products of more rows take activations as they are, as CUDA does
   KvType kv_k = KvType::f16, kv_v = KvType::f16;
 };
 

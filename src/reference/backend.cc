@@ -232,7 +232,7 @@ Result<Ticket> ReferenceBackend::run(PlanId id, const Step& step) {
       token = std::max(0, slots_[size_t(~token)]);  // -1, a failed row: any token, nobody will use the result
   if (own_.poison) arena_.fill_nan();
 
-  const Context context{step, slots_, options_.activations, pool_};
+  const Context context{step, slots_, options_.activations, options_.int8_rows, pool_};
   std::vector<Operand> in, out;
   times_.clear();
   const auto origin = std::chrono::steady_clock::now();

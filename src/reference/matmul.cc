@@ -119,7 +119,7 @@ void matmul(const Call& call) {
     return;
   }
   const bool floats = w.format == Format::f32 || w.format == Format::f16 || w.format == Format::bf16;
-  if (call.context.activations == ActivationMode::native && !floats) {
+  if (call.context.activations == ActivationMode::native && x.n_rows <= call.context.int8_rows && !floats) {
     std::vector<QuantizedRow> rows(x.n_rows);
     for (uint32_t r = 0; r < x.n_rows; ++r) rows[r] = quantize(x.f32(r), w.width);
     call.context.each(w.n_rows, [&](uint32_t n) { native_row(w, n, rows, out); });

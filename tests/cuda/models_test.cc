@@ -16,6 +16,10 @@ using test::TinyShape;
 // An activation whose last bit differs may round to another int8, which is 1/254 of its group's largest, and every
 // layer adds some; steps of many rows may round factors to half.
 constexpr Tolerance kModel{"activations that round to another int8, through all layers", 5e-2, 5e-2};
+// Products of more rows take halves: the reference, what it has.
+constexpr uint32_t kInt8Rows = 16;
+// A part that rounds activations of any number of rows to int8, beside one that does not.
+constexpr Tolerance kMixed{"activations of many rows as int8 on one part and as halves on the other", 2e-1, 2e-1};
 constexpr double kModelNmse = 5e-4;  // the same over all logits: squared errors by squared logits
 
 StepSpec decode(uint32_t n_sequences) {
@@ -46,7 +50,9 @@ std::vector<Seen> run(const Graph& graph, const MakeBackend& make, const Script&
   setup.n_vocab = graph.value(graph.logits).width;
   setup.fuse = fuse;
   setup.tail = tail;
-  const auto runner = Runner::create(graph, backend_options(ActivationMode::native, kv), make, setup);
+  BackendOptions options = backend_options(ActivationMode::native, kv);
+  options.int8_rows = kInt8Rows;
+  const auto runner = Runner::create(graph, options, make, setup);
   EXPECT_TRUE(runner) << runner.error().message;
   if (!runner) return seen;
   for (const StepSpec& spec : script) {
@@ -238,8 +244,7 @@ TEST(CudaModels, SplitModels) {
     for (const uint32_t n_first : {0u, n / 2, n - 1}) {
       const std::string what = fmt::format("{}, {} of {} layers on the first", arch, n_first, n);
       expect_close(run(graph, split(make_cuda_backend, n_first), chats()), whole, 100, kExact, what);
-      expect_close(run(graph, split(make_cpu_backend, n_first), chats()), wanted, 100, kModel, what + ", the CPU",
-                   &worst);
+      expect_close(run(graph, split(make_cpu_backend, n_first), chats()), wanted, 100, kMixed, what + ", the CPU");
     }
   }
 }

@@ -50,6 +50,13 @@ std::vector<Case> chosen() {
   return some;
 }
 
+// Products of more than kProductRows rows take activations as halves: the reference, what it has.
+BackendOptions native(KvType kv = KvType::f16) {
+  BackendOptions options = backend_options(ActivationMode::native, kv);
+  options.int8_rows = kProductRows;
+  return options;
+}
+
 // Runs a case; what it has no kernel for is said.
 void check(const Case& c, const BackendOptions& options, std::string& none, double& worst) {
   const Outcome outcome = run_case(c, options, make_cuda_backend);
@@ -59,7 +66,7 @@ void check(const Case& c, const BackendOptions& options, std::string& none, doub
 }
 
 BackendOptions options_of(KvType k, KvType v) {
-  BackendOptions options = backend_options(ActivationMode::native, k);
+  BackendOptions options = native(k);
   options.kv_v = v;
   return options;
 }
@@ -73,7 +80,7 @@ TEST(CudaOps, FewRows) {
       if (most == kProductRows && (touches_cache(c) || !multiplies(c))) continue;
       const Script pieces = cut(*c.script, most);
       if (!c.sampling) c.script = &pieces;
-      check(c, backend_options(ActivationMode::native), none, worst);
+      check(c, native(), none, worst);
     }
     EXPECT_EQ(none, "");
     fmt::print("steps of up to {} rows: at most {:.2f} of what is tolerated\n", most, worst);
@@ -88,7 +95,7 @@ TEST(CudaOps, AnyRows) {
     if (touches_cache(c)) c.tolerance = wider(c.tolerance, kHalfAttention);
     if (multiplies(c)) c.tolerance = wider(c.tolerance, kHalfProducts);
     if (c.name == "attention.peaked") c.tolerance.relative *= 16;  // its scores reach 100
-    check(c, backend_options(ActivationMode::native), none, worst);
+    check(c, native(), none, worst);
   }
   EXPECT_EQ(none, "");
   fmt::print("steps as they are: at most {:.2f} of what is tolerated\n", worst);

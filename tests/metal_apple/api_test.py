@@ -21,7 +21,7 @@ SAME = {("MTLAllocation*", "MTLBuffer*"),  # a buffer is an allocation
         ("CFTimeInterval", "double"),
         ("StringEncoding", "NSStringEncoding"), ("String*", "NSString*"), ("Object*", "NSObject*")}  # inside namespace NS
 # Methods of a class that are its base's.
-BASES = {"MTLComputeCommandEncoder": "MTLCommandEncoder"}
+BASES = {"MTLComputeCommandEncoder": "MTLCommandEncoder", "MTLBuffer": "MTLResource"}
 # Of every object, as templates in metal-cpp.
 OF_ALL = {"retain", "release", "alloc", "init", "respondsToSelector:"}
 

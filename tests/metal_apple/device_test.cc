@@ -40,15 +40,123 @@ TEST_F(Apple, SetsOnlyWhatChanged) {
   EXPECT_EQ(device->counts().dispatches, 2);
 }
 
-TEST_F(Apple, ALabelNamesTheEncoder) {
+// The strings that tools show, of what was encoded, and dispatches.
+Strings names() {
+  Strings found;
+  for (const std::string& e : fake::encoded())
+    if (e.starts_with("label") || e.starts_with("push") || e == "pop" || e.starts_with("dispatch")) found.push_back(e);
+  return found;
+}
+
+CommandList named_list(const Norm& norm) {
+  return {
+      {norm.dispatch(*norm.x, *norm.y), norm.dispatch(*norm.y, *norm.z, true), norm.dispatch(*norm.z, *norm.y, true)},
+      "1 rows",
+      {{0, "embed"}, {1, "norm_mul", 1}, {1, "reshape", 1}, {3, "argmax"}}};
+}
+
+TEST_F(Apple, ShowsRegionsWhereItIsLookedAt) {
+  for (const bool shown : {false, true}) {
+    auto device = open(with([&](MetalOptions& o) { o.regions = shown; }));
+    ASSERT_TRUE(device);
+    const Norm norm(*device);
+    fake::encoded().clear();
+    ASSERT_TRUE(device->submit(named_list(norm)));
+    ASSERT_TRUE(device->wait());
+    const std::string dispatch = "dispatch test_norm";
+    EXPECT_EQ(names(),
+              shown ? Strings({"label of MTLCommandBuffer: 1 rows", "label of MTLComputeCommandEncoder: 1 rows",
+                               "push layer 1 norm_mul", dispatch, "pop", "push argmax", dispatch, dispatch, "pop"})
+                    : Strings({dispatch, dispatch, dispatch}));
+  }
+}
+
+// Dispatches behind the last region are in none.
+TEST_F(Apple, RegionsMayEndBeforeTheList) {
+  auto device = open(with([](MetalOptions& o) { o.regions = true; }));
+  ASSERT_TRUE(device);
+  const Norm norm(*device);
+  CommandList list = named_list(norm);
+  list.regions = {{2, "norm_mul"}};
+  fake::encoded().clear();
+  ASSERT_TRUE(device->submit(list));
+  ASSERT_TRUE(device->wait());
+  const std::string dispatch = "dispatch test_norm";
+  EXPECT_EQ(names(), (Strings{"label of MTLCommandBuffer: 1 rows", "label of MTLComputeCommandEncoder: 1 rows",
+                              "push norm_mul", dispatch, dispatch, "pop", dispatch}));
+}
+
+TEST_F(Apple, NamesPipelinesAndBuffers) {
+  auto device = open();
+  ASSERT_TRUE(device);
+  fake::encoded().clear();
+  const Norm norm(*device);
+  norm.x->set_label("arena");
+  EXPECT_EQ(names(), (Strings{"label of MTLComputePipelineDescriptor: test_norm", "label of MTLBuffer: arena"}));
+}
+
+// ---- times
+
+TEST_F(Apple, TimesEachDispatchByTheGpusClock) {
   auto device = open();
   ASSERT_TRUE(device);
   const Norm norm(*device);
+  ASSERT_EQ(norm.error({norm.dispatch(*norm.x, *norm.y)}), "");  // not of the timed list
+  fake::settings().gpu_longer = 0.25;
   fake::encoded().clear();
-  CommandList list{{norm.dispatch(*norm.x, *norm.y)}, "layer 1 norm_mul"};
-  ASSERT_TRUE(device->submit(list));
-  ASSERT_TRUE(device->wait());
-  EXPECT_EQ(fake::encoded().front(), "label layer 1 norm_mul");
+  const auto times = device->run_timed(named_list(norm));
+  ASSERT_TRUE(times) << times.error().message;
+  ASSERT_EQ(times->size(), 3);
+  for (size_t i = 0; i < 3; i++) EXPECT_DOUBLE_EQ((*times)[i].seconds, 0.25 * double(i + 1)) << i;
+  EXPECT_DOUBLE_EQ((*times)[0].begin, 0);
+  EXPECT_DOUBLE_EQ((*times)[1].begin, 0.25 + 0.125);
+  EXPECT_DOUBLE_EQ((*times)[2].begin, 0.25 + 0.125 + 0.5 + 0.125);
+  EXPECT_TRUE(Norm::normal(*norm.z));
+  Strings wanted;
+  for (const char* region : {"layer 1 norm_mul", "argmax", "argmax"})
+    for (const char* e : {"label of MTLCommandBuffer: test_norm", "label of MTLComputeCommandEncoder: test_norm",
+                          "push ", "dispatch test_norm", "pop"})
+      wanted.push_back(e == std::string("push ") ? std::string(e) + region : e);
+  EXPECT_EQ(names(), wanted);
+  EXPECT_EQ(device->counts().lists, 4);
+  EXPECT_TRUE(device->run_timed({})->empty());
+}
+
+// A command buffer may be said to begin while the one before still runs.
+TEST_F(Apple, CountsWhatOverlapsOnce) {
+  auto device = open();
+  ASSERT_TRUE(device);
+  const Norm norm(*device);
+  fake::settings().gpu_gap = -0.125;
+  const auto times = device->run_timed(named_list(norm));
+  ASSERT_TRUE(times) << times.error().message;
+  double end = 0;
+  for (const GpuTime& time : *times) {
+    EXPECT_DOUBLE_EQ(time.begin, end);
+    end += time.seconds;
+  }
+  EXPECT_DOUBLE_EQ(end, 0.25 + 2 * 0.125);
+}
+
+TEST_F(Apple, TimesLongListsAndGoesOnAfterAnError) {
+  auto device = open();
+  ASSERT_TRUE(device);
+  const Norm norm(*device);
+  CommandList list;
+  for (int i = 0; i < 100; i++) list.dispatches.push_back(norm.dispatch(*norm.x, *norm.y, true));
+  fake::settings().late = 3;
+  fake::settings().command_error = 3;
+  const auto failed = device->run_timed(list);
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().message.find("a kernel touched memory that is not there"), std::string::npos);
+  const auto times = device->run_timed(list);
+  ASSERT_TRUE(times) << times.error().message;
+  EXPECT_EQ(times->size(), 100);
+  list.dispatches[99].values.clear();
+  const uint64_t lists = device->counts().lists;
+  EXPECT_EQ(device->run_timed(list).error().message, "test_norm: buffer(0) args is not set");
+  EXPECT_EQ(device->counts().lists, lists);
+  EXPECT_TRUE(device->wait());
 }
 
 TEST_F(Apple, SetsABufferAgainAtAnotherOffset) {
@@ -291,6 +399,26 @@ TEST_F(Apple, KeepsPipelinesForTheNextStart) {
   const std::string text(std::istreambuf_iterator<char>(file), {});
   EXPECT_NE(text.find("test_copy"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(options.archive + ".new"));
+}
+
+TEST_F(Apple, WritesAnArchiveOnlyForNewPipelines) {
+  const Folder folder;
+  const MetalOptions options = with([&](MetalOptions& o) { o.archive = folder.file("pipelines.archive"); });
+  for (const bool again : {false, true}) {
+    auto device = open(options);
+    ASSERT_TRUE(device);
+    EXPECT_TRUE(device->pipeline("test_copy", {}));
+    EXPECT_GE(device->counts().pipelines, 1);
+    EXPECT_EQ(device->counts().pipelines_archived, again ? device->counts().pipelines : 0);
+    if (again) std::filesystem::remove(options.archive);
+    EXPECT_TRUE(device->save_archive());
+    EXPECT_EQ(std::filesystem::exists(options.archive), !again);
+    if (!again) continue;
+    const Norm norm(*device);  // the archive has none
+    EXPECT_EQ(norm.error({norm.dispatch(*norm.x, *norm.y)}), "");
+    EXPECT_TRUE(device->save_archive());
+    EXPECT_TRUE(std::filesystem::exists(options.archive));
+  }
 }
 
 TEST_F(Apple, SaysWhereAnArchiveCannotBeWritten) {

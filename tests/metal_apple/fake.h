@@ -21,12 +21,17 @@ struct Settings {
   bool alloc_fails = false, no_copy_fails = false;
   std::string compile_error, pipeline_error;
   int64_t command_error = 0;  // of the next list: MTLCommandBufferError; it does not run
-  bool hang = false;          // lists are never done
-  int late = 0;               // that many questions after commit find a list unfinished
+  // What a command buffer takes of the GPU's time, how much longer each one takes than the one before, and how long
+  // after that one's end it begins.
+  double gpu_seconds = 0.25, gpu_longer = 0, gpu_gap = 0.125;
+  bool hang = false;  // lists are never done
+  int late = 0;       // that many questions after commit find a list unfinished
 };
 Settings& settings();
 
-// What encoders were sent since the last reset: "buffer 1", "bytes 0", "barrier", "threadgroup 0", "dispatch rms_norm".
+// What command buffers, encoders, buffers and descriptors of pipelines were sent since the last reset: "buffer 1",
+// "bytes 0", "barrier", "threadgroup 0", "dispatch rms_norm", "push layer 1 norm_mul", "pop", "label of MTLBuffer:
+// arena".
 std::vector<std::string>& encoded();
 
 // As a new process: no objects, no complaints, settings as at first.

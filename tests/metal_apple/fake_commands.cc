@@ -23,6 +23,9 @@ void commit(CommandBuffer* c) {
   c->outcome = MTLCommandBufferStatusCompleted;
   c->late = settings().late;
   c->queue->running.push_back(c);
+  c->gpu_start = c->queue->gpu_now + settings().gpu_gap;
+  c->gpu_end = c->queue->gpu_now = c->gpu_start + settings().gpu_seconds;
+  settings().gpu_seconds += settings().gpu_longer;
   if (settings().hang) return;
   if (const auto code = std::exchange(settings().command_error, 0)) {
     c->outcome = MTLCommandBufferStatusError;
@@ -139,15 +142,17 @@ void define_commands() {
     if (c->status != MTLCommandBufferStatusError) return nullptr;
     return out<NSError>(autorelease(new Error(c->error_code, c->error_text)));
   });
-  static const auto time = [](void* self, double value) {
-    if (in<CommandBuffer>(self)->status >= MTLCommandBufferStatusCompleted) return value;
+  static const auto time = [](void* self, double CommandBuffer::*value) {
+    if (in<CommandBuffer>(self)->status >= MTLCommandBufferStatusCompleted) return in<CommandBuffer>(self)->*value;
     complain("a GPU time of a command buffer that is not done");
     return 0.0;
   };
-  method<MTLCommandBuffer::GPUStartTime_type>("MTLCommandBuffer", "GPUStartTime",
-                                              [](void* self, SEL) -> double { return time(self, 100.0); });
-  method<MTLCommandBuffer::GPUEndTime_type>("MTLCommandBuffer", "GPUEndTime",
-                                            [](void* self, SEL) -> double { return time(self, 100.25); });
+  method<MTLCommandBuffer::GPUStartTime_type>("MTLCommandBuffer", "GPUStartTime", [](void* self, SEL) -> double {
+    return time(self, &CommandBuffer::gpu_start);
+  });
+  method<MTLCommandBuffer::GPUEndTime_type>(
+      "MTLCommandBuffer", "GPUEndTime", [](void* self, SEL) -> double { return time(self, &CommandBuffer::gpu_end); });
+  define_label<MTLCommandBuffer>("MTLCommandBuffer");
 }
 
 void define_encoder() {
@@ -204,12 +209,25 @@ void define_encoder() {
       kEncoder, "dispatchThreadgroups:threadsPerThreadgroup:", [](void* self, SEL, MTLSize grid, MTLSize threads) {
         dispatch(in<Encoder>(self), grid, threads);
       });
-  method<E::setLabel_type>(kEncoder, "setLabel:", [](void* self, SEL, NSString* label) {
-    if (in<Encoder>(self)->usable("setLabel:")) encoded().push_back("label " + in<String>(label)->text);
+  define_label<E>(kEncoder);
+  method<E::pushDebugGroup_type>(kEncoder, "pushDebugGroup:", [](void* self, SEL, NSString* name) {
+    auto* e = in<Encoder>(self);
+    if (!e->usable("pushDebugGroup:")) return;
+    if (!name) return complain("pushDebugGroup: of nil");
+    encoded().push_back("push " + in<String>(name)->text);
+    e->groups++;
+  });
+  method<E::popDebugGroup_type>(kEncoder, "popDebugGroup", [](void* self, SEL) {
+    auto* e = in<Encoder>(self);
+    if (!e->usable("popDebugGroup")) return;
+    if (e->groups == 0) return complain("popDebugGroup without pushDebugGroup:");
+    encoded().push_back("pop");
+    e->groups--;
   });
   method<E::endEncoding_type>(kEncoder, "endEncoding", [](void* self, SEL) {
     auto* e = in<Encoder>(self);
     if (!e->usable("endEncoding")) return;
+    if (e->groups) complain(fmt::format("endEncoding with {} debug groups open", e->groups));
     e->ended = true;
     e->commands->open = nullptr;
     e->commands->lists.push_back(std::move(e->list));

@@ -146,6 +146,7 @@ void define_pipelines() {
         made->kernel = *kernel;
         return out<MTLFunction>(made);
       });
+  define_label<MTLComputePipelineDescriptor>("MTLComputePipelineDescriptor");
   method<MTLComputePipelineDescriptor::setComputeFunction_type>(
       "MTLComputePipelineDescriptor", "setComputeFunction:", [](void* self, SEL, MTLFunction* function) {
         in<PipelineDescriptor>(self)->function = Held<Function>(in<Function>(function));
@@ -178,7 +179,7 @@ void define_pipelines() {
   method<MTLBinaryArchive::serializeToURL_type>(
       "MTLBinaryArchive", "serializeToURL:error:", [](void* self, SEL, NSURL* url, NSError** error) -> bool {
         std::ofstream file(in<Url>(url)->path);
-        file << "archive\n" << in<Archive>(self)->names;
+        file << "archive" << in<Archive>(self)->names;
         if (file.flush()) return true;
         failed(error, 1, "The file could not be written.");
         return false;
@@ -186,6 +187,7 @@ void define_pipelines() {
 }
 
 void define_memory() {
+  define_label<MTLBuffer>("MTLBuffer");
   method<MTLBuffer::contents_type>("MTLBuffer", "contents", [](void* self, SEL) -> void* {
     return const_cast<std::byte*>(in<Buffer>(self)->memory->bytes().data());
   });
@@ -304,13 +306,23 @@ void define_device() {
       });
   method<D::newComputePipelineState_type>(
       "MTLDevice", "newComputePipelineStateWithDescriptor:options:reflection:error:",
-      [](void*, SEL, MTLComputePipelineDescriptor* descriptor, MTLPipelineOption, MTLComputePipelineReflection**,
+      [](void*, SEL, MTLComputePipelineDescriptor* descriptor, MTLPipelineOption option, MTLComputePipelineReflection**,
          NSError** error) -> MTLComputePipelineState* {
         auto* d = in<PipelineDescriptor>(descriptor);
         if (!d->function) complain("a pipeline of no function");
         if (!d->function || !settings().pipeline_error.empty()) {
           failed(error, 2, settings().pipeline_error);
           return nullptr;
+        }
+        if (option == 4) {
+          const auto* archive = d->archives ? static_cast<const Archive*>(d->archives->first.get()) : nullptr;
+          if (!archive) complain("a pipeline from an archive without one");
+          if (!archive || archive->names.find("\n" + d->function->kernel->name() + "\n") == std::string::npos) {
+            failed(error, 2, "The archive has no such pipeline");
+            return nullptr;
+          }
+        } else if (option != 0) {
+          complain(fmt::format("pipeline option {}", NSUInteger(option)));
         }
         auto* made = new Pipeline;
         made->kernel = d->function->kernel;
@@ -326,6 +338,7 @@ void define_device() {
         std::ifstream file(d->url->path);
         std::string first;
         std::getline(file, first);
+        for (std::string name; std::getline(file, name);) made->names += name + "\n";
         if (first == "archive") return out<MTLBinaryArchive>(made);
         release(made);
         failed(error, 1, "Invalid archive");

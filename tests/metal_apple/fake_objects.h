@@ -88,7 +88,7 @@ struct ArchiveDescriptor : Object {
 
 struct Archive : Object {
   Archive() : Object("MTLBinaryArchive") {}
-  std::string names;
+  std::string names = "\n";  // each with a line end before and behind it
 };
 
 struct Device : Object {
@@ -127,6 +127,7 @@ struct Queue : Object {
   Emulator emulator;
   std::vector<Held<ResidencySet>> sets;
   std::vector<Object*> running;  // committed and not known to be done
+  double gpu_now = 100;          // seconds of the GPU's clock
 };
 
 struct Encoder;
@@ -149,6 +150,7 @@ struct CommandBuffer : Object {
   NSInteger error_code = 0;
   std::string error_text;
   int late = 0;
+  double gpu_start = 0, gpu_end = 0;
 
   bool committed() const { return status >= MTLCommandBufferStatusCommitted; }
   void finish();
@@ -175,6 +177,7 @@ struct Encoder : Object {
   std::array<uint32_t, metal::kMaxBuffers> lengths{};
   metal::CommandList list;
   bool barrier = false, ended = false;
+  int groups = 0;  // that are open
 
   // False, with a complaint, where the encoder can take no more.
   bool usable(const char* selector) const {
@@ -182,6 +185,14 @@ struct Encoder : Object {
     return !ended;
   }
 };
+
+// The method setLabel: of a class.
+template <class T>
+void define_label(const char* name) {
+  method<typename T::setLabel_type>(name, "setLabel:", [](void* self, SEL, NSString* label) {
+    encoded().push_back("label of " + in<Object>(self)->class_name() + ": " + in<String>(label)->text);
+  });
+}
 
 // The methods of queues, command buffers and encoders.
 void define_commands();

@@ -140,6 +140,25 @@ TEST_F(Fake, HoldsEncodersToTheirOrder) {
   EXPECT_TRUE(complained("an encoder is released before endEncoding"));
 }
 
+TEST_F(Fake, HoldsDebugGroupsToTheirOrder) {
+  const Pool pool;
+  MTLComputeCommandEncoder* e = queue->commandBuffer()->computeCommandEncoder(MTLDispatchTypeConcurrent);
+  NSString* name = NSString::stringWithCString("x", NSUTF8StringEncoding);
+  e->popDebugGroup();
+  EXPECT_TRUE(complained("popDebugGroup without pushDebugGroup:"));
+  e->pushDebugGroup(nullptr);
+  EXPECT_TRUE(complained("pushDebugGroup: of nil"));
+  e->pushDebugGroup(name);
+  e->pushDebugGroup(name);
+  e->popDebugGroup();
+  e->endEncoding();
+  EXPECT_TRUE(complained("endEncoding with 1 debug groups open"));
+  e->pushDebugGroup(name);
+  EXPECT_TRUE(complained("pushDebugGroup: after endEncoding"));
+  e->popDebugGroup();
+  EXPECT_TRUE(complained("popDebugGroup after endEncoding"));
+}
+
 TEST_F(Fake, HoldsArgumentsToTheirLimits) {
   const Pool pool;
   make_pipeline();

@@ -39,7 +39,7 @@ int32_t compare_chains(std::vector<float> logits, const SampleParams& params, co
   for (size_t i = 0; i < mask.size(); ++i) mask[i] = uint32_t(params.seed >> (i % 32)) | 1;
   const std::vector<LogitBias> bias = {{int32_t(n / 2), 3.5f}, {0, -1.25f}, {int32_t(n - 1), -INFINITY}};
   if (params.seed % 2) step.rules = {{mask, bias}};
-  const Context context{step, slots, ActivationMode::native, pool};
+  const Context context{step, slots, ActivationMode::native, UINT32_MAX, pool};
   Value f32, list, i32;
   f32.rows = list.rows = i32.rows = Rows::outputs;
   f32.width = list.width = n, i32.width = 1;

@@ -1,7 +1,7 @@
 #include "backends/metal/backend.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "backends/metal/encode_ops.h"
@@ -76,8 +76,7 @@ class MetalBackend final : public Backend {
  private:
   struct Recorded {
     StepShape shape;
-    CommandList list;
-    std::vector<size_t> node_end;  // dispatches up to the end of each node
+    CommandList list;  // a region a node
   };
   struct Compiled {
     Plan plan;
@@ -95,7 +94,7 @@ class MetalBackend final : public Backend {
   }
   Status record(const Compiled& compiled, const StepShape& shape, Recorded& out);
   Result<const Recorded*> recorded(Compiled& compiled, const StepShape& shape);
-  Status run_profiled(const Recorded& recorded);
+  Status run_profiled(const CommandList& list);
   Status settle();       // waits for what was submitted
   void forget_lists() {  // that name buffers which are no more
     for (const auto& plan : plans_) plan->lists.clear();
@@ -171,6 +170,7 @@ Status MetalBackend::allocate(const KvLayout& layout, const MemoryNeed& need) {
   for (uint32_t g = 0; g < block_bytes_.size(); ++g)
     if (group_blocks_[g]) ARGENT_TRY(have_block(g, 0));
   ARGENT_LET(memory_.arena, device_->alloc(std::max<uint64_t>(need.arena_bytes, 64)));
+  memory_.arena->set_label("arena");
   return {};
 }
 
@@ -185,6 +185,7 @@ Status MetalBackend::have_block(uint32_t group, uint32_t block) {
   if (!made) made = device_->alloc((uint64_t(block) + 1) * block_bytes_[group]);
   if (!made) return made.error();
   std::unique_ptr<Buffer> longer = *std::move(made);
+  longer->set_label(fmt::format("KV cache {}", group));
   if (kv_[group]) {
     const auto kept = kv_[group]->bytes();
     std::memcpy(longer->fill(0, kept.size()).data(), kept.data(), kept.size());
@@ -278,15 +279,16 @@ Result<PlanId> MetalBackend::compile(Plan plan) {
 
 Status MetalBackend::record(const Compiled& compiled, const StepShape& shape, Recorded& out) {
   out.shape = shape;
-  out.list.dispatches.clear();
+  out.list.label = fmt::format("{} rows", shape.n_tokens);
   Encoder encoder(*device_, compiled.plan, memory_, shape, variants_, compiled.constants, out.list);
   ARGENT_TRY(encoder.begin());
   for (size_t n = 0; n < compiled.plan.graph.nodes.size(); ++n) {
     ARGENT_TRY(encoder.encode(n));
-    out.node_end.push_back(out.list.dispatches.size());
+    const Node& node = compiled.plan.graph.nodes[n];
+    out.list.regions.push_back({out.list.dispatches.size(), info(node.op).name, node.layer});
   }
   ARGENT_TRY(encoder.end());
-  if (!out.node_end.empty()) out.node_end.back() = out.list.dispatches.size();
+  if (!out.list.regions.empty()) out.list.regions.back().end = out.list.dispatches.size();
   set_barriers(out.list);
   return {};
 }
@@ -319,7 +321,7 @@ Result<Ticket> MetalBackend::run(PlanId id, const Step& step) {
   ARGENT_LET(const Recorded* list, recorded(compiled, shape_));
   running_ = &compiled;
   if (profile_on_) {
-    ARGENT_TRY(run_profiled(*list));
+    ARGENT_TRY(run_profiled(list->list));
   } else {
     ARGENT_TRY(device_->submit(list->list));
     submitted_ = true;
@@ -333,30 +335,21 @@ Result<Ticket> MetalBackend::run(PlanId id, const Step& step) {
   return ++ticket_;
 }
 
-// Node after node, with the wait that belongs to it; by the GPU's clock where it has one.
-Status MetalBackend::run_profiled(const Recorded& recorded) {
+// A node's time is the sum of its dispatches': what lies between two of them is not the kernels'.
+Status MetalBackend::run_profiled(const CommandList& list) {
   times_.clear();
-  const auto origin = std::chrono::steady_clock::now();
-  const auto since = [&](auto t) { return uint64_t(std::chrono::nanoseconds(t - origin).count()); };
-  size_t begin = 0;
-  for (size_t n = 0; n < recorded.node_end.size(); ++n) {
-    const size_t end = recorded.node_end[n];
-    const Node& node = running_->plan.graph.nodes[n];
-    CommandList part;
-    part.label =
-        node.layer < 0 ? std::string(info(node.op).name) : fmt::format("layer {} {}", node.layer, info(node.op).name);
-    part.dispatches.assign(recorded.list.dispatches.begin() + ptrdiff_t(begin),
-                           recorded.list.dispatches.begin() + ptrdiff_t(end));
-    begin = end;
-    const double gpu_before = device_->gpu_seconds();
-    const auto start = std::chrono::steady_clock::now();
-    if (!part.dispatches.empty()) {
-      ARGENT_TRY(device_->submit(part));
-      ARGENT_TRY(device_->wait());
+  ARGENT_LET(const std::vector<GpuTime> times, device_->run_timed(list));
+  const auto nanoseconds = [](double seconds) { return uint64_t(std::llround(1e9 * seconds)); };
+  size_t i = 0;
+  double end = 0;  // of the dispatch before
+  for (uint32_t n = 0; n < list.regions.size(); ++n) {
+    const double begin = i < list.regions[n].end ? times[i].begin : end;
+    double seconds = 0;
+    for (; i < list.regions[n].end; ++i) {
+      seconds += times[i].seconds;
+      end = times[i].begin + times[i].seconds;
     }
-    const uint64_t spent = since(std::chrono::steady_clock::now()) - since(start);
-    const double by_gpu = 1e9 * (device_->gpu_seconds() - gpu_before);
-    times_.push_back({uint32_t(n), by_gpu > 0 ? uint64_t(by_gpu) : spent, since(start), {}});
+    times_.push_back({n, nanoseconds(seconds), nanoseconds(begin), {}});
   }
   return {};
 }

@@ -3,6 +3,7 @@
 // API.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -35,6 +36,8 @@ class Buffer {
   // A range that the caller fills before the next submit, all of it: from then on it counts as initialised.
   // Only for memory of Device::alloc; offset + size must lie inside.
   virtual std::span<std::byte> fill(size_t offset, size_t size) = 0;
+  // Its name in the device maker's tools; set once, where the buffer is made.
+  virtual void set_label(const std::string&) {}
 };
 
 // What a kernel's text says of one of its arguments.
@@ -105,10 +108,24 @@ struct Dispatch {
   }
 };
 
-// What one command buffer with one concurrent encoder runs.
+// Dispatches of a list that a tool shows under one name: those behind the region before it, up to `end`.
+struct Region {
+  size_t end = 0;
+  std::string_view op;  // of a text that is never gone
+  int32_t layer = -1;   // -1: of none
+};
+
+// What one command buffer with one concurrent encoder runs. Label and regions are for Apple's tools; who submits a list
+// that is not timed pays nothing for them, unless the device was opened to show them.
 struct CommandList {
   std::vector<Dispatch> dispatches;
-  std::string label = {};  // names the encoder in Apple's tools; empty: no name
+  std::string label = {};
+  std::vector<Region> regions = {};
+};
+
+// When a dispatch ran.
+struct GpuTime {
+  double begin = 0, seconds = 0;  // begin: after that of the list's first dispatch
 };
 
 using Status = Result<void>;
@@ -134,8 +151,23 @@ class Device {
   // Starts a list; lists run one after the other. Fails, and starts nothing, when a dispatch does not fit its kernel:
   // an argument not set or too short, a bad size, a buffer written that is only to be read.
   virtual Status submit(const CommandList& list) = 0;
-  // What lists have taken of the GPU's time so far, by its own clock; 0: it has none.
-  virtual double gpu_seconds() const { return 0; }
+  // Runs a list to its end, each dispatch alone, after what was submitted before; the times by dispatch. By the GPU's
+  // own clock where it has one; here by the host's, for devices whose submit returns when the list is done.
+  virtual Result<std::vector<GpuTime>> run_timed(const CommandList& list) {
+    using Clock = std::chrono::steady_clock;
+    const auto since = [](Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); };
+    if (auto waited = wait(); !waited) return waited.error();
+    std::vector<GpuTime> times;
+    const auto origin = Clock::now();
+    for (const Dispatch& dispatch : list.dispatches) {
+      const double begin = since(origin);
+      auto ran = submit({{dispatch}});
+      if (ran) ran = wait();
+      if (!ran) return ran.error();
+      times.push_back({begin, since(origin) - begin});
+    }
+    return times;
+  }
   // Until all submitted lists are done; the first error of any.
   virtual Status wait() = 0;
 };

@@ -30,6 +30,7 @@ Result<std::unique_ptr<Backend>> make_metal_backend(const BackendOptions& option
 #ifdef __APPLE__
   metal::MetalOptions own;
   own.archive = pipeline_archive();
+  own.regions = environment("MTL_CAPTURE_ENABLED") == "1";  // Metal's own: the program is to be looked at
   ARGENT_LET(std::unique_ptr<metal::MetalDevice> device, metal::MetalDevice::open(own));
   return metal::make_backend(options, "metal", std::move(device), switch_text(Switch::metal_without));
 #else

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/mapped_file.h"
 
 namespace argent::metal {
 namespace {
@@ -14,6 +15,7 @@ constexpr uintptr_t kAlignment = 16;  // of a tensor, as kernels/weights.h wants
 constexpr uintptr_t kGap = 64;
 constexpr size_t kPage = 4096;  // the least of any system: touched one by one
 constexpr size_t kProgressBytes = 64 << 20, kCopiedBytes = 256 << 20;
+constexpr size_t kAheadBytes = 128 << 20;  // that the disk reads while the pages before them are touched
 
 struct Tensor {
   ValueId id;
@@ -53,11 +55,18 @@ Result<std::vector<Place>> Weights::load(Device& device, const DeviceInfo& info,
       end = longer;
     }
     ARGENT_LET(std::unique_ptr<Buffer> buffer, device.wrap(begin, size_t(end - begin)));
+    buffer->set_label("weights");
+    const uint8_t* asked = begin;  // for: up to there
     for (; first < n; ++first) {
       const Tensor& t = mapped[first];
       places[t.id] = {buffer.get(), size_t(t.data - begin), t.bytes};
       for (size_t at = 0; at < t.bytes; at += kProgressBytes) {
         const size_t piece = std::min(kProgressBytes, t.bytes - at);
+        const uint8_t* next = t.data + std::min(size_t(end - t.data), at + piece + kAheadBytes);
+        if (next > asked) {
+          read_ahead(asked, size_t(next - asked));
+          asked = next;
+        }
         touch(t.data + at, piece);
         done += piece;
         if (progress && !progress({"weights", done, total})) return fail(Code::cancelled, "loading was stopped");
@@ -70,8 +79,10 @@ Result<std::vector<Place>> Weights::load(Device& device, const DeviceInfo& info,
     for (; n < copied.size() && (n == first || bytes + copied[n].bytes <= kCopiedBytes); ++n)
       bytes += align_up(copied[n].bytes, 64);
     ARGENT_LET(std::unique_ptr<Buffer> buffer, device.alloc(bytes));
+    buffer->set_label("weights, copied");
     for (size_t at = 0; first < n; ++first) {
       const Tensor& t = copied[first];
+      read_ahead(t.data, t.bytes);
       std::memcpy(buffer->fill(at, t.bytes).data(), t.data, t.bytes);
       places[t.id] = {buffer.get(), at, t.bytes};
       at += align_up(t.bytes, 64);

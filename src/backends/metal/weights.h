@@ -11,7 +11,7 @@ namespace argent::metal {
 class Weights {
  public:
   // Where each weight of the graph is, by value. What begins at no multiple of 16 bytes is copied. Touches every page,
-  // so that no step waits for the disk.
+  // so that no step waits for the disk; what lies ahead is read meanwhile.
   Result<std::vector<Place>> load(Device& device, const DeviceInfo& info, const Graph& graph,
                                   const std::function<bool(const Progress&)>& progress);
   uint64_t copied_bytes() const { return copied_bytes_; }

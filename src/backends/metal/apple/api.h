@@ -26,7 +26,7 @@ enum MTLBarrierScope : NSUInteger { MTLBarrierScopeBuffers = 1 };
 enum MTLDataType : NSUInteger { MTLDataTypeFloat = 3, MTLDataTypeInt = 29, MTLDataTypeUInt = 33, MTLDataTypeBool = 53 };
 enum MTLGPUFamily : NSInteger { MTLGPUFamilyApple7 = 1007 };  // M1 and later: SIMD-group reductions and matrices
 enum MTLLanguageVersion : NSUInteger { MTLLanguageVersion3_1 = 0x30001 };  // bfloat; macOS 14
-enum MTLPipelineOption : NSUInteger { MTLPipelineOptionNone = 0 };
+enum MTLPipelineOption : NSUInteger { MTLPipelineOptionNone = 0, MTLPipelineOptionFailOnBinaryArchiveMiss = 4 };
 enum MTLCommandBufferStatus : NSUInteger {
   MTLCommandBufferStatusNotEnqueued = 0,
   MTLCommandBufferStatusEnqueued = 1,
@@ -110,6 +110,7 @@ struct MTLComputePipelineDescriptor : NSObject {
   ARGENT_CLASS(MTLComputePipelineDescriptor)
   ARGENT_CLASS_METHOD(MTLComputePipelineDescriptor*, alloc, "alloc")
   ARGENT_METHOD(MTLComputePipelineDescriptor*, init, "init")
+  ARGENT_METHOD(void, setLabel, "setLabel:", NSString*)
   ARGENT_METHOD(void, setComputeFunction, "setComputeFunction:", MTLFunction*)
   ARGENT_METHOD(void, setThreadGroupSizeIsMultipleOfThreadExecutionWidth,
                 "setThreadGroupSizeIsMultipleOfThreadExecutionWidth:", bool)
@@ -140,6 +141,7 @@ struct MTLBinaryArchive : NSObject {
 // ---- memory
 
 struct MTLBuffer : NSObject {
+  ARGENT_METHOD(void, setLabel, "setLabel:", NSString*)
   ARGENT_METHOD(void*, contents, "contents")
 };
 
@@ -165,6 +167,8 @@ struct MTLSharedEvent : NSObject {
 
 struct MTLComputeCommandEncoder : NSObject {
   ARGENT_METHOD(void, setLabel, "setLabel:", NSString*)
+  ARGENT_METHOD(void, pushDebugGroup, "pushDebugGroup:", NSString*)
+  ARGENT_METHOD(void, popDebugGroup, "popDebugGroup")
   ARGENT_METHOD(void, setComputePipelineState, "setComputePipelineState:", MTLComputePipelineState*)
   ARGENT_METHOD(void, setBuffer, "setBuffer:offset:atIndex:", MTLBuffer*, NSUInteger, NSUInteger)
   ARGENT_METHOD(void, setBytes, "setBytes:length:atIndex:", const void*, NSUInteger, NSUInteger)
@@ -175,6 +179,7 @@ struct MTLComputeCommandEncoder : NSObject {
 };
 
 struct MTLCommandBuffer : NSObject {
+  ARGENT_METHOD(void, setLabel, "setLabel:", NSString*)
   ARGENT_METHOD(MTLComputeCommandEncoder*, computeCommandEncoder,
                 "computeCommandEncoderWithDispatchType:", MTLDispatchType)
   ARGENT_METHOD(void, encodeSignalEvent, "encodeSignalEvent:value:", MTLSharedEvent*, uint64_t)

@@ -81,6 +81,10 @@ Status check_value(const std::string& name, const KernelArgument& p, const Dispa
   return {};
 }
 
+std::string title(const Region& region) {
+  return region.layer < 0 ? std::string(region.op) : fmt::format("layer {} {}", region.layer, region.op);
+}
+
 }  // namespace
 
 Status check(const Dispatch& dispatch, uint64_t max_threadgroup_bytes) {
@@ -116,7 +120,7 @@ Status check(const Dispatch& dispatch, uint64_t max_threadgroup_bytes) {
   return {};
 }
 
-void encode(MTLComputeCommandEncoder* encoder, const CommandList& list, MetalCounts& counts) {
+void encode(MTLComputeCommandEncoder* encoder, const CommandList& list, bool named, MetalCounts& counts) {
   struct Slot {
     MTLBuffer* buffer = nullptr;
     size_t offset = 0;
@@ -125,8 +129,19 @@ void encode(MTLComputeCommandEncoder* encoder, const CommandList& list, MetalCou
   std::array<Slot, kMaxBuffers> slots;
   std::array<uint32_t, kMaxThreadgroupArguments> lengths{};
   const MetalPipeline* current = nullptr;
-  if (!list.label.empty()) encoder->setLabel(string_of(list.label));
-  for (const Dispatch& dispatch : list.dispatches) {
+  if (named) encoder->setLabel(string_of(list.label));
+  auto region = list.regions.begin();
+  const auto end = named ? list.regions.end() : region;
+  bool inside = false;  // a group of the region is open
+  for (size_t n = 0; n < list.dispatches.size(); n++) {
+    const Dispatch& dispatch = list.dispatches[n];
+    while (region != end && region->end <= n) {
+      if (inside) encoder->popDebugGroup();
+      inside = false;
+      ++region;
+    }
+    if (region != end && !inside) encoder->pushDebugGroup(string_of(title(*region)));
+    inside = region != end;
     if (dispatch.barrier) {
       encoder->memoryBarrierWithScope(MTLBarrierScopeBuffers);
       counts.barriers++;
@@ -160,6 +175,7 @@ void encode(MTLComputeCommandEncoder* encoder, const CommandList& list, MetalCou
                                   MTLSize{dispatch.threads.x, dispatch.threads.y, dispatch.threads.z});
     counts.dispatches++;
   }
+  if (inside) encoder->popDebugGroup();
 }
 
 }  // namespace argent::metal::apple

@@ -98,6 +98,11 @@ MetalBuffer::MetalBuffer(std::shared_ptr<Memory> memory, Ref<MTLBuffer> buffer, 
   memory_->add(buffer_.get(), length_);
 }
 
+void MetalBuffer::set_label(const std::string& label) {
+  const Pool pool;
+  buffer_->setLabel(string_of(label));
+}
+
 MetalBuffer::~MetalBuffer() {
   const Pool pool;
   memory_->remove(buffer_.get(), length_);
@@ -112,6 +117,7 @@ struct MetalDevice::Parts {
     uint64_t value;  // that the event has when it is done
     size_t dispatches;
     std::string first;  // kernel
+    bool timed;
   };
 
   MetalOptions options;
@@ -123,8 +129,9 @@ struct MetalDevice::Parts {
   uint64_t last_value = 0;
   std::unique_ptr<Pipelines> pipelines;
   std::deque<Pending> pending;
-  Status first_error;  // of lists since the last wait
-  bool hung = false;   // the last list that was waited for went past its deadline
+  std::vector<GpuTime> times;  // of timed lists that are done; begin: as GPUStartTime has it
+  Status first_error;          // of lists since the last wait
+  bool hung = false;           // the last list that was waited for went past its deadline
 
   Result<Ref<MTLBuffer>> finish_buffer(MTLBuffer* made, uint64_t size);
   Status room_for(uint64_t size);
@@ -267,9 +274,41 @@ Status MetalDevice::save_archive() {
 // ---- lists
 
 Status MetalDevice::submit(const CommandList& list) {
-  const Pool pool;
   for (const Dispatch& dispatch : list.dispatches) ARGENT_TRY(check(dispatch, parts_->info.max_threadgroup_bytes));
-  if (list.dispatches.empty()) return {};
+  return list.dispatches.empty() ? Status() : start(list, parts_->options.regions, false);
+}
+
+Result<std::vector<GpuTime>> MetalDevice::run_timed(const CommandList& list) {
+  for (const Dispatch& dispatch : list.dispatches) ARGENT_TRY(check(dispatch, parts_->info.max_threadgroup_bytes));
+  ARGENT_TRY(wait());
+  parts_->times.clear();
+  Status started;
+  auto region = list.regions.begin();
+  for (size_t n = 0; started && n < list.dispatches.size(); n++) {
+    const Dispatch& dispatch = list.dispatches[n];
+    while (region != list.regions.end() && region->end <= n) ++region;
+    CommandList one{{dispatch}, dispatch.pipeline->name()};
+    one.dispatches[0].barrier = false;  // the one before is done
+    if (region != list.regions.end()) one.regions = {{1, region->op, region->layer}};
+    started = start(one, true, true);
+  }
+  const Status waited = wait();
+  ARGENT_TRY(started);
+  ARGENT_TRY(waited);
+  std::vector<GpuTime> times = std::exchange(parts_->times, {});
+  const double origin = times.empty() ? 0 : times[0].begin;
+  double end = 0;
+  for (GpuTime& time : times) {
+    const double last = time.begin - origin + time.seconds;
+    time.begin = std::max(time.begin - origin, end);
+    time.seconds = std::max(0.0, last - time.begin);
+    end = std::max(end, last);
+  }
+  return times;
+}
+
+Status MetalDevice::start(const CommandList& list, bool named, bool timed) {
+  const Pool pool;
   if (parts_->pending.size() >= kMaxPending) {
     parts_->finish_oldest();
     if (parts_->hung) return std::exchange(parts_->first_error, Status());
@@ -283,13 +322,14 @@ Status MetalDevice::submit(const CommandList& list) {
   MTLCommandBuffer* commands = parts_->queue->commandBuffer();
   MTLComputeCommandEncoder* encoder = commands ? commands->computeCommandEncoder(MTLDispatchTypeConcurrent) : nullptr;
   if (!encoder) return fail(Code::internal, "{} gives no command buffer", parts_->info.device);
-  encode(encoder, list, parts_->counts);
+  if (named) commands->setLabel(string_of(list.label));
+  encode(encoder, list, named, parts_->counts);
   encoder->endEncoding();
   commands->encodeSignalEvent(parts_->event.get(), ++parts_->last_value);
   commands->commit();
   parts_->counts.lists++;
   parts_->pending.push_back({Ref<MTLCommandBuffer>::shared(commands), parts_->last_value, list.dispatches.size(),
-                             list.dispatches[0].pipeline->name()});
+                             list.dispatches[0].pipeline->name(), timed});
   return {};
 }
 
@@ -302,7 +342,9 @@ Status MetalDevice::Parts::finish(const Pending& list) {
   for (;;) {
     const MTLCommandBufferStatus status = list.commands->status();
     if (status == MTLCommandBufferStatusCompleted) {
-      counts.gpu_seconds += list.commands->GPUEndTime() - list.commands->GPUStartTime();
+      const double begin = list.commands->GPUStartTime(), seconds = list.commands->GPUEndTime() - begin;
+      counts.gpu_seconds += seconds;
+      if (list.timed) times.push_back({begin, seconds});
       return {};
     }
     if (status == MTLCommandBufferStatusError) {

@@ -39,6 +39,7 @@ class MetalBuffer : public Buffer {
   ~MetalBuffer() override;
   std::span<const std::byte> bytes() const override { return {data_, size_}; }
   std::span<std::byte> fill(size_t offset, size_t size) override { return {data_ + offset, size}; }
+  void set_label(const std::string& label) override;
   MTLBuffer* buffer() const { return buffer_.get(); }
   size_t offset() const { return offset_; }
   bool writable() const { return writable_; }
@@ -92,7 +93,8 @@ class Pipelines {
 // What Metal would refuse, or not notice, of a dispatch.
 Status check(const Dispatch& dispatch, uint64_t max_threadgroup_bytes);
 
-// Encodes the dispatches of a list, setting what differs from the dispatch before.
-void encode(MTLComputeCommandEncoder* encoder, const CommandList& list, MetalCounts& counts);
+// Encodes the dispatches of a list, setting what differs from the dispatch before; with the list's label and regions,
+// or without.
+void encode(MTLComputeCommandEncoder* encoder, const CommandList& list, bool named, MetalCounts& counts);
 
 }  // namespace argent::metal::apple

@@ -112,24 +112,33 @@ Result<std::unique_ptr<MetalPipeline>> Pipelines::compile(const KernelFile& file
   NSError* error = nullptr;
   const auto function = Ref<MTLFunction>::owned(from->newFunction(string_of(kernel.name), values.get(), &error));
   if (!function) return fail(Code::not_found, "Metal does not give the kernel {}: {}", kernel.name, text_of(error));
+  descriptor->setLabel(string_of(kernel.name));
   descriptor->setComputeFunction(function.get());
   descriptor->setThreadGroupSizeIsMultipleOfThreadExecutionWidth(true);
   if (archive_) descriptor->setBinaryArchives(NSArray::arrayWithObject(archive_.get()));
   auto made = std::make_unique<MetalPipeline>();
-  made->state = Ref<MTLComputePipelineState>::owned(
-      device_->newComputePipelineState(descriptor.get(), MTLPipelineOptionNone, nullptr, &error));
+  const auto state = [&](MTLPipelineOption option) {
+    return Ref<MTLComputePipelineState>::owned(
+        device_->newComputePipelineState(descriptor.get(), option, nullptr, &error));
+  };
+  // What the archive has is not added to it again, so that a start that compiles nothing writes nothing.
+  if (archive_) made->state = state(MTLPipelineOptionFailOnBinaryArchiveMiss);
+  const bool archived = bool(made->state);
+  if (!archived) made->state = state(MTLPipelineOptionNone);
   if (!made->state) return fail(Code::internal, "no pipeline of {}: {}", kernel.name, text_of(error));
   if (const uint64_t width = made->state->threadExecutionWidth(); width != kSimdWidth) {
     return fail(Code::unsupported, "{}: SIMD-groups of this GPU have {} threads, the kernels want {}", kernel.name,
                 width, kSimdWidth);
   }
-  if (archive_ && archive_->addComputePipelineFunctions(descriptor.get(), nullptr)) archive_changed_ = true;
+  if (archive_ && !archived && archive_->addComputePipelineFunctions(descriptor.get(), nullptr))
+    archive_changed_ = true;
   made->kernel_name = kernel.name;
   made->text = &kernel;
   for (const auto& a : kernel.arguments) made->told.push_back({a.kind, a.index, a.written, a.name});
   made->most_threads = made->state->maxTotalThreadsPerThreadgroup();
   made->static_threadgroup_bytes = made->state->staticThreadgroupMemoryLength();
   counts_.pipelines++;
+  counts_.pipelines_archived += archived;
   return made;
 }
 

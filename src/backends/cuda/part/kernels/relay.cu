@@ -262,7 +262,9 @@ void relay(Launch& launch, const Matrix& to, const uint8_t* rows, uint32_t first
     const Planes planes = planes_of(plane_shape<F>(), to.n_out, to.n_in);
     const uint32_t warps = (n + kPanelRows - 1) / kPanelRows * planes.n_chunks;
     start(launch, "relay", relay_kernel<F>, dim3((warps + 3) / 4), dim3(128), 0, data, planes, rows, first, n, to.n_in);
-    start(launch, "relay", factor_kernel<F>, dim3((n + 3) / 4), dim3(128), 0, data, planes, first, n);
+    // Of padding rows too, whose scales are zeros: products read whole tiles.
+    const uint32_t n_padded = (n + kPanelRows - 1) / kPanelRows * kPanelRows;
+    start(launch, "relay", factor_kernel<F>, dim3(n_padded / 4), dim3(128), 0, data, planes, first, n_padded);
   });
 }
 
