@@ -10,8 +10,8 @@ inline constexpr uint32_t kMostWarps = 15;     // that share the columns of a ti
 
 // Warps that share a tile's columns: a function of the columns alone, since it decides the order of sums. Long rows are
 // those of matrices with few tiles (down projections), which want more warps a tile; then the number that leaves the
-// fewest without a step, the greatest such. Two warps a tile for wide matrices lost: 29 us instead of 23 for 37,888 rows
-// of Q4_K.
+// fewest without a step, the greatest such. Two warps a tile for wide matrices lost: 29 us instead of 23 for 37,888
+// rows of Q4_K.
 constexpr uint32_t warps_of(uint32_t n_in) {
   const uint32_t n_steps = (n_in + kStepColumns - 1) / kStepColumns;
   const uint32_t least = n_steps < 32 ? 6 : 11, most = n_steps <= 20 ? 10 : n_steps < 32 ? 8 : kMostWarps;
