@@ -1,7 +1,7 @@
 // Products of quantized weights and rows of int8 activations, by int8 tensor cores (mma.m16n8k32, PTX ISA), of up to 16
-// rows where there is wgmma: the dot of a group is an exact integer, so one row, eight neighbours or a draft give the same bits,
-// and up to 16 rows the sums of floats are in one order that depends on the matrix alone: a warp has a sum of the
-// groups 0, 1, 8, 9, 16, ... of its columns, one of 2, 3, 10, ..., and so on, four in all, added up as a tree.
+// rows where there is wgmma: the dot of a group is an exact integer, so one row, eight neighbours or a draft give the
+// same bits, and up to 16 rows the sums of floats are in one order that depends on the matrix alone: a warp has a sum
+// of the groups 0, 1, 8, 9, 16, ... of its columns, one of 2, 3, 10, ..., and so on, four in all, added up as a tree.
 //
 // With fewer than eight rows the eight columns of the B operand are rows times groups: of each product of 32 columns
 // only the columns of its own group are looked at, the lanes keep those of different groups, and scales are decoded and

@@ -1,5 +1,6 @@
-// Products of more than 16 rows where there is no wgmma (product_wide.cuh), 64 at a time: the same integers as in product.cuh, but a warp has one
-// sum for each of its 16 x 64 results, and activations are copied to shared memory once for all warps that want them.
+// Products of more than 16 rows where there is no wgmma (product_wide.cuh), 64 at a time: the same integers as in
+// product.cuh, but a warp has one sum for each of its 16 x 64 results, and activations are copied to shared memory once
+// for all warps that want them.
 //
 // A CTA has kTiles tiles of 16 weight rows, and its 8 warps are kTiles times 8 / kTiles runs of columns ("slices"): the
 // warps of a slice share its activations, each has its own weights. With glu half of the tiles are gate's, the other
