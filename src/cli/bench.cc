@@ -171,9 +171,14 @@ class Bench {
       engine_.set_sampling(id, greedy);
       ARGENT_TRY(add_random(id, empty));
     }
-    for (uint32_t i = 0; i < n; ++i) {
-      ARGENT_LET(const bool more, step());
+    // A step may not have all sequences, and one whose logits are not finite draws no more.
+    uint64_t left = uint64_t(n) * ids_.size();
+    while (left) {
+      uint64_t drawn = 0;
+      ARGENT_LET(const bool more, step([&](const StepOutput& out) { drawn += out.appended; }));
       (void)more;
+      if (drawn == 0) return fail(Code::internal, "--sampled: no token was drawn, the logits are not finite");
+      left -= std::min(left, drawn);
     }
     for (const SequenceId id : ids_) engine_.set_sampling(id, {});
     return {};
@@ -191,9 +196,9 @@ class Bench {
     }
     return drain();
   }
-  Result<bool> step() {
+  Result<bool> step(const std::function<void(const StepOutput&)>& sink = [](const StepOutput&) {}) {
     if (interrupted()) return fail(Code::cancelled, "stopped");
-    return engine_.step([](const StepOutput&) {});
+    return engine_.step(sink);
   }
   Status drain() {
     for (;;) {

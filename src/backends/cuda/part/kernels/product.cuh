@@ -308,7 +308,6 @@ inline constexpr uint32_t kPartBuffers = 2;
 template <uint32_t kRows>
 inline constexpr uint32_t kPartSums = kRows* kPanelRows;
 
-// Threads: 32 a warp, warps_of(...) warps and one to add up. Shared memory: product_shared<F, kRows>(n_in, warps).
 // Rows are in shared memory too: one always, more where they are short: their records, of up to so many bytes, so that
 // two CTAs of 256 threads fit a multiprocessor.
 inline constexpr uint32_t kMostShared = 48 * 1024;
@@ -329,6 +328,7 @@ constexpr uint32_t product_shared(uint32_t n_in, uint32_t n_warps) {
          n_warps * kRing<F, kRows> * StepBytes<F>::kPlace;
 }
 
+// Threads: 32 a warp, warps_of(...) warps and one to add up. Shared memory: product_shared<F, kRows>(n_in, warps).
 // Threads are at most 512; with one row as if they were 768, so that the registers of three CTAs of 256 fit a
 // multiprocessor.
 template <Format F, uint32_t kRows>
