@@ -143,7 +143,7 @@ if(ARGENT_TESTS)
   target_include_directories(test_cuda PRIVATE src tests)
   target_compile_options(test_cuda PRIVATE -O1)  # most of their build is templates of gtest
   target_compile_definitions(test_cuda PRIVATE ARGENT_CUDA_PART_VERSION=${version})
-  target_link_libraries(test_cuda PRIVATE argent_backends_cuda argent_backends_cpu argent_backends_split argent_models argent_reference GTest::gtest_main nlohmann_json::nlohmann_json)
+  target_link_libraries(test_cuda PRIVATE argent_engine argent_reference GTest::gtest_main nlohmann_json::nlohmann_json)
   argent_with_cuda(test_cuda)
   add_test(NAME cuda COMMAND test_cuda)
 

@@ -33,7 +33,7 @@ struct BackendOptions {
   uint32_t n_threads = 0;  // 0: what affinity and cgroup leave
   bool pin = true;         // cpu: as ThreadPoolOptions has it
   ActivationMode activations = ActivationMode::native;
-  uint32_t int8_rows = UINT32_MAX;  // reference: products of more rows take activations as they are, as CUDA does
+  uint32_t int8_rows = UINT32_MAX;  // reference: products of more rows are of halves, as CUDA has them
   KvType kv_k = KvType::f16, kv_v = KvType::f16;
 };
 
@@ -48,6 +48,9 @@ struct BackendCaps {
   // Mapped weights count against memory_free: the device keeps what it reads in its memory (Apple's GPUs).
   bool mapped_count = false;
   bool own_memory = false;  // memory_free is not the host's
+  // run() has read the step when it returns, and may be called once more before wait(): the device finds the tokens
+  // that the step before drew (~slot), and what both drew stays.
+  bool runs_ahead = false;
 };
 
 // How a device keeps weights that are wanted so: as asked, where it can.

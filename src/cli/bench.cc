@@ -21,7 +21,7 @@ struct BenchOptions {
   std::vector<uint32_t> n_prompt, n_gen, n_depth;
   std::vector<std::string> pairs;  // --pg
   uint32_t repetitions = 5, n_sequences = 1;
-  bool sampled = false;
+  bool logits = false;
   std::string format = "text";
   ProfileOptions profile;
   uint32_t n_threads = 0;  // that the backend was given
@@ -31,7 +31,7 @@ struct BenchOptions {
 struct Test {
   uint32_t n_prompt, n_gen, n_depth;  // of a sequence
   uint32_t n_sequences = 1;           // side by side
-  bool sampled = false;               // decodes draw their tokens on the device
+  bool logits = false;                // decodes hand out logits, and take random tokens
   std::vector<double> seconds = {};
   Cost cost = {};                       // of a run
   std::vector<DevicePeaks> peaks = {};  // by run: the better of what was measured before and after it
@@ -106,7 +106,7 @@ class Bench {
       tokens.insert(tokens.end(), prompt.begin(), prompt.end());
       ARGENT_TRY(compute(tokens));
     }
-    ARGENT_TRY(test.sampled ? decode_sampled(test.n_gen, tokens.empty()) : decode(test.n_gen, tokens.empty()));
+    ARGENT_TRY(test.logits ? decode(test.n_gen, tokens.empty()) : decode_sampled(test.n_gen, tokens.empty()));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!test.n_depth) close();
     return seconds;
@@ -170,6 +170,7 @@ class Bench {
     for (const SequenceId id : ids_) {
       engine_.set_sampling(id, greedy);
       ARGENT_TRY(add_random(id, empty));
+      engine_.mode(id).end = uint32_t(engine_.tokens(id).size()) + n;
     }
     // A step may not have all sequences, and one whose logits are not finite draws no more.
     uint64_t left = uint64_t(n) * ids_.size();
@@ -177,7 +178,7 @@ class Bench {
       uint64_t drawn = 0;
       ARGENT_LET(const bool more, step([&](const StepOutput& out) { drawn += out.appended; }));
       (void)more;
-      if (drawn == 0) return fail(Code::internal, "--sampled: no token was drawn, the logits are not finite");
+      if (drawn == 0) return fail(Code::internal, "no token was drawn, the logits are not finite");
       left -= std::min(left, drawn);
     }
     for (const SequenceId id : ids_) engine_.set_sampling(id, {});
@@ -280,7 +281,7 @@ std::string json_report(Engine& engine, const BenchOptions& o, const std::vector
                     {"n_gen", t.n_gen},
                     {"n_depth", t.n_depth},
                     {"n_sequences", t.n_sequences},
-                    {"sampled", t.sampled},
+                    {"logits", t.logits},
                     {"avg_ts", t.mean()},
                     {"stddev_ts", t.deviation()},
                     {"samples_ts", samples},
@@ -317,7 +318,7 @@ Result<std::vector<Test>> tests_of(const BenchOptions& o) {
     }
   }
   if (tests.empty()) return fail(Code::invalid, "nothing to measure: -p and -n are 0");
-  for (Test& test : tests) test.n_sequences = o.n_sequences, test.sampled = o.sampled;
+  for (Test& test : tests) test.n_sequences = o.n_sequences, test.logits = o.logits;
   return tests;
 }
 
@@ -328,7 +329,7 @@ Status run(BenchOptions& o) {
   if (o.n_depth.empty()) o.n_depth = {0};
   ARGENT_LET(std::vector<Test> tests, tests_of(o));
   uint32_t longest = 1;
-  for (const Test& t : tests) longest = std::max(longest, t.n_depth + t.n_prompt + t.n_gen + (t.sampled ? 1 : 0));
+  for (const Test& t : tests) longest = std::max(longest, t.n_depth + t.n_prompt + t.n_gen + (t.logits ? 0 : 1));
   if (o.model.ctx && o.model.ctx < longest)
     return fail(Code::invalid, "--ctx {}: the longest test takes {} positions", o.model.ctx, longest);
   if (!o.model.ctx) o.model.ctx = longest;
@@ -376,11 +377,9 @@ void add_bench(CLI::App& root) {
       "  argent bench MODEL --pg 512,128         a prompt and the decode after it as one time\n"
       "  argent bench MODEL -p 0 -d 512 -s 8     8 sequences side by side: tokens a second of all of them\n"
       "  argent bench serve URL                  load on a server: argent bench serve --help\n"
-      "Counted as llama-bench counts; tokens are random, nothing is sampled. Beside the rate stand the bytes "
-      "of weights and\n"
-      "KV that must be read for a token, and the shares of the read bandwidth and of the arithmetic that the "
-      "machine can do,\n"
-      "measured in the same run.",
+      "Counted as llama-bench counts; prompts are random, decode draws the most likely token where the model runs.\n"
+      "Beside the rate stand the bytes of weights and KV that must be read for a token, and the shares of the read\n"
+      "bandwidth and of the arithmetic that the machine can do, measured in the same run.",
       [o, &root]() -> Status { return root.get_subcommand("bench")->get_subcommands().empty() ? run(*o) : Status(); });
   add_bench_serve(*app);
   o->words.add(*app, false);
@@ -396,8 +395,8 @@ void add_bench(CLI::App& root) {
   app->add_option("-s,--sequences", o->n_sequences, "sequences side by side, each with the prompt and the tokens")
       ->check(CLI::Range(1u, kMostSequences))
       ->capture_default_str();
-  app->add_flag("--sampled", o->sampled,
-                "decode draws its tokens on the device, the most likely ones, in place of handing out logits");
+  app->add_flag("--logits", o->logits,
+                "decode hands out logits and takes random tokens, as llama-bench has it, in place of drawing tokens");
   app->add_option("-r,--repetitions", o->repetitions, "runs of each test")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();

@@ -65,6 +65,7 @@ Status Engine::load(const std::function<bool(const Progress&)>& progress) {
   ARGENT_TRY(backend_->load(model_.graph, memory_.devices[0].weights, progress));
   counters_.load_nanoseconds = uint64_t((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
   ARGENT_TRY(backend_->allocate(model_.kv, need_));
+  runs_ahead_ = options_.run_ahead && backend_->caps().runs_ahead;
   ARGENT_LET(std::unique_ptr<kv::Tier> tier, make_tier());  // may hash the file
   if (memory_.weights == WeightStorage::resident && memory_.weights_bytes) {
     file_.drop_tensor_data();
@@ -145,7 +146,7 @@ uint32_t Engine::attach(Sequence& s) {
 
 void Engine::detach(Sequence& s, bool keep) {
   if (s.has_kv) cache_->close(s.kv, keep);
-  s.has_kv = s.stepped = false;
+  s.has_kv = s.stepped = s.ahead = false;
   s.level = INT32_MIN;
 }
 
@@ -174,7 +175,7 @@ Result<uint32_t> Engine::set_tokens(SequenceId id, std::span<const int32_t> toke
   }
   s.tokens.assign(tokens.begin(), tokens.end());
   s.n_passes = 0;
-  s.begun = false;
+  s.begun = s.ahead = false;
   s.reused = 0;
   if (s.has_kv)
     set_reused(s, same);
@@ -191,6 +192,7 @@ Result<uint32_t> Engine::append_token(SequenceId id, int32_t token) {
   if (s.tokens.size() >= n_ctx_)
     return fail(Code::invalid, "the context of {} positions is full (--ctx sets it)", n_ctx_);
   s.tokens.push_back(token);
+  s.ahead = false;
   return uint32_t(s.tokens.size());
 }
 
@@ -318,56 +320,139 @@ Result<std::vector<Pick>> Engine::pick(std::span<const SequenceId> ids) {
   }
 }
 
-// Fills step_. Its spans point into the sequences' tokens and the cache's tables, which stay as they are until the step
+// Fills now_. Its spans point into the sequences' tokens and the cache's tables, which stay as they are until the step
 // is committed.
-Tail Engine::fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks) {
-  step_.clear();
+void Engine::fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks) {
+  now_.clear();
+  Step& step = now_.step;
   const bool sampling = sequences_[ids[0]].mode.sampling.has_value();
   bool all_greedy = sampling, with_logits = false, any_rules = false;
   for (const Pick& pick : picks) {
     const Sequence& s = sequences_[ids[pick.index]];
-    const uint32_t length = computed(s), first = uint32_t(step_.tokens.size());
+    const uint32_t length = computed(s), first = uint32_t(step.tokens.size());
     StepSequence part{
         first,          pick.n_tokens, length, ids[pick.index], {}, std::span(s.tokens).first(length + pick.n_tokens),
         s.mode.n_prompt};
     const bool decode = sampling && pick.n_tokens == 1 && pick.n_outputs == 1;
-    (decode ? last_step_.decodes : last_step_.prompt) += pick.n_tokens;
-    if (!decode) last_step_.prompt_keys += (length + (pick.n_tokens + 1) / 2) * uint64_t(pick.n_tokens);
+    (decode ? now_.size.decodes : now_.size.prompt) += pick.n_tokens;
+    if (!decode) now_.size.prompt_keys += (length + (pick.n_tokens + 1) / 2) * uint64_t(pick.n_tokens);
     for (uint32_t g = 0; g < kv_config_.groups.size(); ++g) part.tables.push_back(cache_->table(s.kv, g));
     for (uint32_t i = 0; i < pick.n_tokens; ++i) {
-      step_.tokens.push_back(s.tokens[length + i]);
-      step_.positions.push_back(int32_t(length + i));
-      step_.row_sequence.push_back(uint32_t(step_.sequences.size()));
+      step.tokens.push_back(s.tokens[length + i]);
+      step.positions.push_back(int32_t(length + i));
+      step.row_sequence.push_back(uint32_t(step.sequences.size()));
       if (pick.n_tokens - i > pick.n_outputs) continue;
-      step_.output_rows.push_back(int32_t(first + i));
+      step.output_rows.push_back(int32_t(first + i));
       if (!sampling) continue;
-      step_.sampling.push_back(*s.mode.sampling);
-      step_.rules.push_back(s.mode.rules);
+      step.sampling.push_back(*s.mode.sampling);
+      step.rules.push_back(s.mode.rules);
       any_rules = any_rules || s.mode.rules.any();
       all_greedy = all_greedy && greedy(*s.mode.sampling, s.mode.rules);
       with_logits = with_logits || s.mode.with_logits;
     }
-    step_.sequences.push_back(std::move(part));
+    step.sequences.push_back(std::move(part));
   }
-  if (!any_rules) step_.rules.clear();
-  if (!sampling) return sequences_[ids[0]].mode.hidden ? Tail::hidden : Tail::logits;
-  return with_logits ? Tail::sample_logits : all_greedy ? Tail::greedy : Tail::sample;
+  if (!any_rules) step.rules.clear();
+  now_.left.resize(step.sequences.size(), false);
+  if (!sampling)
+    now_.tail = sequences_[ids[0]].mode.hidden ? Tail::hidden : Tail::logits;
+  else
+    now_.tail = with_logits ? Tail::sample_logits : all_greedy ? Tail::greedy : Tail::sample;
 }
 
-Result<StepResult> Engine::run_plan(PlanId id) {
-  ARGENT_LET(const Ticket ticket, backend_->run(id, step_));
-  return backend_->wait(ticket);
+Result<PlanId> Engine::start(Flight& flight) {
+  const Step& step = flight.step;
+  ARGENT_LET(const PlanId id, plan(uint32_t(step.tokens.size()), uint32_t(step.output_rows.size()), flight.tail));
+  flight.begin = std::chrono::steady_clock::now();
+  ARGENT_LET(flight.ticket, backend_->run(id, step));
+  return id;
 }
 
-Result<StepResult> Engine::run_step(Tail tail) {
-  const uint32_t n_tokens = uint32_t(step_.tokens.size()), n_outputs = uint32_t(step_.output_rows.size());
-  ARGENT_LET(const PlanId id, plan(n_tokens, n_outputs, tail));
-  const auto start = std::chrono::steady_clock::now();
-  ARGENT_LET(const StepResult result, profile_ ? run_profiled(id, key_for(n_tokens, n_outputs, tail)) : run_plan(id));
-  counters_.backend_nanoseconds += uint64_t((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
-  ++counters_.steps;
-  counters_.tokens += n_tokens;
-  return result;
+Result<StepResult> Engine::run_step() {
+  if (!profile_ || now_.ticket) {
+    if (!now_.ticket) ARGENT_TRY(start(now_));
+    if (may_run_ahead()) ARGENT_TRY(run_ahead());
+    return backend_->wait(now_.ticket);
+  }
+  const uint32_t n_tokens = uint32_t(now_.step.tokens.size()), n_outputs = uint32_t(now_.step.output_rows.size());
+  ARGENT_LET(const PlanId id, plan(n_tokens, n_outputs, now_.tail));
+  now_.begin = std::chrono::steady_clock::now();
+  return run_profiled(id, key_for(n_tokens, n_outputs, now_.tail));
+}
+
+// Does all that waits draw its next token from the step that runs, by parameters that are known already?
+bool Engine::may_run_ahead() const {
+  if (!runs_ahead_ || profile_ || !options_.passes.empty() || !samples(now_.tail) || now_.tail == Tail::sample_logits)
+    return false;
+  for (size_t i = 0; i < now_.left.size(); ++i) {
+    const StepSequence& part = now_.step.sequences[i];
+    const Sequence& s = sequences_[part.slot];
+    if (now_.left[i] || s.mode.rules.any() || part.length + part.n_rows != s.tokens.size() ||
+        s.tokens.size() >= n_ctx_ || s.tokens.size() + 1 >= s.mode.end)
+      return false;
+  }
+  const auto n_waiting =
+      std::count_if(sequences_.begin(), sequences_.end(), [&](const Sequence& s) { return waits(s); });
+  return size_t(n_waiting) == now_.left.size();
+}
+
+// Starts the step behind the one that runs. Where there is no room or it fails, the next call makes it, and tells why.
+Status Engine::run_ahead() {
+  ahead_.clear();
+  Step& step = ahead_.step;
+  for (const StepSequence& part : now_.step.sequences)
+    if (!cache_->reserve(sequences_[part.slot].kv, part.n_rows + 1)) return {};
+  ARGENT_TRY(transfer());
+  bool all_greedy = true;
+  ahead_.recent.reserve(now_.step.sequences.size());
+  for (const StepSequence& part : now_.step.sequences) {
+    const Sequence& s = sequences_[part.slot];
+    const SampleParams& sampling = *s.mode.sampling;
+    const uint32_t row = uint32_t(step.tokens.size()), length = uint32_t(s.tokens.size());
+    StepSequence next{row, 1, length, part.slot, {}, s.tokens, s.mode.n_prompt};
+    if (sampling.repeat_penalty != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0) {
+      std::vector<int32_t>& recent = ahead_.recent.emplace_back(s.tokens);
+      recent.push_back(~int32_t(part.slot));
+      next.recent = recent;
+    }
+    for (uint32_t g = 0; g < kv_config_.groups.size(); ++g) next.tables.push_back(cache_->table(s.kv, g));
+    step.tokens.push_back(~int32_t(part.slot));
+    step.positions.push_back(int32_t(length));
+    step.row_sequence.push_back(row);
+    step.output_rows.push_back(int32_t(row));
+    step.sampling.push_back(sampling);
+    step.sequences.push_back(std::move(next));
+    all_greedy = all_greedy && greedy(sampling);
+  }
+  ahead_.tail = all_greedy ? Tail::greedy : Tail::sample;
+  ahead_.size.decodes = uint32_t(step.tokens.size());
+  ahead_.left.resize(step.sequences.size(), false);
+  if (!start(ahead_)) {
+    ahead_.clear();
+    return {};
+  }
+  for (const StepSequence& part : now_.step.sequences) sequences_[part.slot].ahead = true;
+  return {};
+}
+
+// Makes the step that is ahead the one that this call is about, unless nobody wants any of it any more.
+bool Engine::take_ahead() {
+  if (!ahead_.ticket) return false;
+  const auto last_done = now_.begin + std::chrono::nanoseconds(last_nanoseconds_);
+  std::swap(now_, ahead_);
+  ahead_.clear();
+  now_.begin = std::max(now_.begin, last_done);
+  bool any = false;
+  for (size_t i = 0; i < now_.left.size(); ++i) {
+    const StepSequence& part = now_.step.sequences[i];
+    Sequence& s = sequences_[part.slot];
+    now_.left[i] = !std::exchange(s.ahead, false) || !waits(s) || s.tokens.size() != part.length + 1 ||
+                   !s.mode.sampling || *s.mode.sampling != now_.step.sampling[i] || s.mode.rules.any() ||
+                   s.mode.with_logits || s.mode.hidden;
+    any = any || !now_.left[i];
+  }
+  if (any) kind_served_[0] = counters_.steps + 1;
+  return any;
 }
 
 // Appends what a row sampled, where there is room.
@@ -383,43 +468,59 @@ bool Engine::take_sample(Sequence& s, int32_t token) {
   return room;
 }
 
-Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
-  last_step_ = {};
-  take_arrivals();
-  std::vector<SequenceId> ids = waiting(true);
-  if (ids.empty()) return wait_for_disk();
-  Result<std::vector<Pick>> picked = pick(ids);
-  if (!picked) {
-    ids = waiting(false);
-    picked = pick(ids);
-  }
-  ARGENT_LET(const std::vector<Pick> picks, std::move(picked));
-  const int32_t top = top_priority();
-  for (const Pick& pick : picks) {
-    Sequence& s = sequences_[ids[pick.index]];
-    s.level = level(s, top);
-  }
-  ARGENT_TRY(transfer());
-  const Tail tail = fill_step(ids, picks);
-  ARGENT_LET(const StepResult result, run_step(tail));
-  for (const Pick& pick : picks) {
-    Sequence& s = sequences_[ids[pick.index]];
-    ARGENT_TRY(cache_->commit(s.kv, std::span<const int32_t>(s.tokens).subspan(computed(s), pick.n_tokens)));
+Status Engine::finish_step(const StepResult& result, const std::function<void(const StepOutput&)>& sink) {
+  const Step& step = now_.step;
+  last_nanoseconds_ = uint64_t((std::chrono::steady_clock::now() - now_.begin) / std::chrono::nanoseconds(1));
+  counters_.backend_nanoseconds += last_nanoseconds_;
+  ++counters_.steps;
+  for (size_t i = 0; i < step.sequences.size(); ++i) {
+    if (now_.left[i]) continue;
+    const StepSequence& part = step.sequences[i];
+    Sequence& s = sequences_[part.slot];
+    ARGENT_TRY(cache_->commit(s.kv, std::span<const int32_t>(s.tokens).subspan(part.length, part.n_rows)));
+    counters_.tokens += part.n_rows;
     ++s.n_passes;
     s.stepped = s.begun = true;
     s.served = counters_.steps;
   }
-  const size_t width = step_.output_rows.empty() ? 0 : result.logits.size() / step_.output_rows.size();
-  for (uint32_t r = 0; r < step_.output_rows.size(); ++r) {
-    const uint32_t row = uint32_t(step_.output_rows[r]);
-    StepOutput out{step_.sequences[step_.row_sequence[row]].slot, uint32_t(step_.positions[row]), -1, {}};
+  const size_t width = step.output_rows.empty() ? 0 : result.logits.size() / step.output_rows.size();
+  for (uint32_t r = 0; r < step.output_rows.size(); ++r) {
+    const uint32_t row = uint32_t(step.output_rows[r]), sequence = step.row_sequence[row];
+    if (now_.left[sequence]) continue;
+    StepOutput out{step.sequences[sequence].slot, uint32_t(step.positions[row]), -1, {}};
     if (width) out.logits = result.logits.subspan(uint64_t(r) * width, width);
-    if (samples(tail)) {
+    if (samples(now_.tail)) {
       out.token = result.sampled[r];
       out.appended = take_sample(sequences_[out.sequence], out.token);
     }
     sink(out);
   }
+  return {};
+}
+
+Result<bool> Engine::step(const std::function<void(const StepOutput&)>& sink) {
+  last_step_ = {};
+  take_arrivals();
+  if (!take_ahead()) {
+    std::vector<SequenceId> ids = waiting(true);
+    if (ids.empty()) return wait_for_disk();
+    Result<std::vector<Pick>> picked = pick(ids);
+    if (!picked) {
+      ids = waiting(false);
+      picked = pick(ids);
+    }
+    ARGENT_LET(const std::vector<Pick> picks, std::move(picked));
+    const int32_t top = top_priority();
+    for (const Pick& pick : picks) {
+      Sequence& s = sequences_[ids[pick.index]];
+      s.level = level(s, top);
+    }
+    ARGENT_TRY(transfer());
+    fill_step(ids, picks);
+  }
+  last_step_ = now_.size;
+  ARGENT_LET(const StepResult result, run_step());
+  ARGENT_TRY(finish_step(result, sink));
   return true;
 }
 

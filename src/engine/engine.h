@@ -39,6 +39,7 @@ struct EngineOptions {
   bool deterministic = false;  // only on a device that is; others are refused as unsupported
   bool fuse = true;
   bool prefix_cache = true;
+  bool run_ahead = true;  // where the device can; texts are the same without
   // Blocks of prefixes that leave the KV pool stay in host memory; 0: they do not, none: as memory allows, at most 1
   // GiB.
   std::optional<uint64_t> kv_host_bytes = 0;
@@ -117,6 +118,7 @@ struct SequenceMode {
   bool hidden = false;                   // no logits, but hidden states
   bool all_rows = false;                 // of every token, without sampling
   int32_t priority = 0;
+  uint32_t end = UINT32_MAX;  // its length in tokens at which nobody wants more: no step ahead is begun for those
 };
 
 class Engine {
@@ -198,6 +200,7 @@ class Engine {
     bool has_kv = false;   // false after preemption, until it is scheduled again
     bool stepped = false;  // something was computed since it has its place in the cache
     bool begun = false;    // and since it has its text
+    bool ahead = false;    // ahead_ has its next row, and nothing has changed since but for the token that was drawn
     uint32_t reused = 0;
     uint64_t load = 0;                 // what it waits for, of the disk; 0: nothing
     int32_t level = INT32_MIN;         // the rank that it was last served at, while it has its place in the cache
@@ -233,8 +236,14 @@ class Engine {
   std::vector<SequenceId> waiting(bool by_turn);
   Want want(const Sequence& s) const;
   Result<std::vector<Pick>> pick(std::span<const SequenceId> ids);
-  Tail fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks);
-  Result<StepResult> run_step(Tail tail);
+  void fill_step(std::span<const SequenceId> ids, std::span<const Pick> picks);
+  Result<StepResult> run_step();
+  Status finish_step(const StepResult& result, const std::function<void(const StepOutput&)>& sink);
+  bool may_run_ahead() const;
+  Status run_ahead();
+  bool take_ahead();
+  struct Flight;
+  Result<PlanId> start(Flight& flight);
   bool take_sample(Sequence& s, int32_t token);
   void settle_tiers();
   Result<std::unique_ptr<kv::Tier>> make_tier();
@@ -243,7 +252,6 @@ class Engine {
   void take_arrivals();
   bool wait_for_disk();
   Result<std::shared_ptr<const Graph>> graph_of(const PlanKey& key);
-  Result<StepResult> run_plan(PlanId id);
   Result<StepResult> run_profiled(PlanId id, const PlanKey& key);
 
   gguf::File file_;
@@ -268,7 +276,22 @@ class Engine {
   };
   std::vector<Compiled> plans_;
   EngineCounters counters_;
-  Step step_;
+  // A step that runs, or is about to.
+  struct Flight {
+    Step step;
+    Tail tail = Tail::logits;
+    StepSize size;
+    std::vector<bool> left;                    // by sequence of the step: what it gives is wanted by nobody any more
+    std::vector<std::vector<int32_t>> recent;  // of those whose text is not at hand as it will be
+    Ticket ticket = 0;                         // 0: it does not run yet
+    std::chrono::steady_clock::time_point begin{};  // of the device's time for it
+    void clear() { step.clear(), size = {}, left.clear(), recent.clear(), ticket = 0; }
+  };
+  // The step that this call is about, and the one behind it, where the device has that already. Its rows are fed on the
+  // device what the first one draws, so that the device need not wait for the host.
+  Flight now_, ahead_;
+  uint64_t last_nanoseconds_ = 0;  // of now_, once it is done
+  bool runs_ahead_ = false;
   StepSize last_step_;
   std::vector<KvTransfer> transfers_;                     // scratch of transfer()
   std::chrono::steady_clock::time_point last_arrival_{};  // of a block from disk that somebody waits for

@@ -68,17 +68,18 @@ Result<StepResult> Engine::run_profiled(PlanId id, const PlanKey& key) {
   ProfiledStep step;
   ARGENT_LET(step.graph, graph_of(key));
   const uint64_t begin = now();
-  ARGENT_LET(const StepResult result, run_plan(id));
+  ARGENT_LET(const Ticket ticket, backend_->run(id, now_.step));
+  ARGENT_LET(const StepResult result, backend_->wait(ticket));
   step.nanoseconds = now() - begin;
   step.begin = begin - profile_begin_;
-  step.context = {.n_tokens = step_.tokens.size(),
-                  .n_outputs = step_.output_rows.size(),
+  step.context = {.n_tokens = now_.step.tokens.size(),
+                  .n_outputs = now_.step.output_rows.size(),
                   .n_kv = 0,
                   .kv_k = options_.backend.kv_k,
                   .kv_v = options_.backend.kv_v,
-                  .n_sequences = step_.sequences.size()};
-  for (const StepSequence& s : step_.sequences) step.context.n_kv += s.length;
-  step.decode = step_.tokens.size() == step_.sequences.size();
+                  .n_sequences = now_.step.sequences.size()};
+  for (const StepSequence& s : now_.step.sequences) step.context.n_kv += s.length;
+  step.decode = now_.step.tokens.size() == now_.step.sequences.size();
   step.int8 = options_.backend.activations == ActivationMode::native;
   step.nodes = backend_->profile();
   profile_(step);

@@ -274,6 +274,7 @@ void Service::open_answers(Active& a) {
       if (r.rule) answer.rule = answer.index + 1 == r.n && r.n == 1 ? std::move(a.request.rule) : r.rule->fork();
       mode.with_logits = r.log_probs.has_value();
       mode.sampling = r.sampling;
+      if (r.max_tokens) mode.end = uint32_t(std::min<uint64_t>(UINT32_MAX, uint64_t(r.prompt.size()) + r.max_tokens));
       mode.sampling->sample_index = answer.index;
       prepare(answer, a);
     }

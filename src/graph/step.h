@@ -19,6 +19,7 @@ struct SampleParams {
   float frequency_penalty = 0.0f;  // the same, for each time
   uint64_t seed = 0;               // key of the Philox draws
   uint32_t sample_index = 0;       // which of n answers; with the position the counter of the draw
+  bool operator==(const SampleParams&) const = default;
 };
 
 struct LogitBias {

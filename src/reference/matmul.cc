@@ -1,7 +1,8 @@
 // Matrix products, in two flavours: f32 (weights decoded, products summed in double) and native, which rounds
 // activations to int8 or bfloat16 as the kernels do and is the same arithmetic as theirs, bit for bit where they have
-// FMA.
+// FMA; steps of many rows can be had in halves, as CUDA has them.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -77,6 +78,65 @@ void native_row(const Value& w, uint32_t n, const std::vector<QuantizedRow>& x, 
   }
 }
 
+double dot(const double* a, const double* b, uint32_t n) {
+  double sum[8] = {};
+  uint32_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (uint32_t k = 0; k < 8; ++k) sum[k] += a[i + k] * b[i + k];
+  for (; i < n; ++i) sum[0] += a[i] * b[i];
+  return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+// A row of quantized weights as CUDA's products of many rows round them, times a power of two that is returned:
+// backends/cuda/part/kernels/product_halves.cuh states the rule, planes.cuh that of the power of two.
+double half_weights(const Value& w, uint32_t n, std::vector<double>& out) {
+  const UniformShape shape = uniform_shape(w.format);
+  const uint32_t part = uint32_t(shape.group);
+  std::vector<uint8_t> codes(w.width);
+  std::vector<float> scale(w.width / part), min(w.width / part);
+  uniform_row(w.format, w.data + n * row_bytes(w.format, w.width), w.width, codes.data(), scale.data(), min.data());
+  const auto exponent = [](const std::vector<float>& of) {
+    float most = 0;
+    for (const float x : of) most = std::max(most, std::fabs(x));
+    return int(std::bit_cast<uint32_t>(most) >> 23) - 127;
+  };
+  const int least = shape.has_min ? 2 - exponent(min) : 2 + 127;
+  const int up = std::clamp(24 + std::min(-10 - exponent(scale), least), -126, 126);
+  const uint8_t highest = w.format == Format::q2_k ? 3 : w.format == Format::q4_1 || w.format == Format::q4_k ? 15 : 31;
+  out.resize(w.width);
+  for (uint32_t i = 0; i < w.width; ++i) {
+    const float exact = std::ldexp(scale[i / part], up), rounded = half_to_float(float_to_half(exact));
+    double x = std::ldexp(double(rounded) * (codes[i] - (shape.has_min ? 0 : shape.zero_point)), -24);
+    if (shape.has_min) {
+      const float low = std::fma(min[i / part], std::ldexp(1.0f, up), 0.5f * highest * (exact - rounded));
+      x += half_to_float(float_to_half(low * 0x1p-24f));
+    }
+    out[i] = half_to_float(float_to_half(float(x)));
+  }
+  return std::ldexp(1.0, up - 24);
+}
+
+// Rows of halves times weights that are.
+void half_products(const Call& call) {
+  const Operand &x = call.in[0], &out = call.out[0];
+  const Value& w = *call.in[1].value;
+  std::vector<double> rows(uint64_t(x.n_rows) * w.width), inverse(x.n_rows);
+  for (uint32_t r = 0; r < x.n_rows; ++r) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < w.width; ++i) most = std::max(most, std::bit_cast<uint32_t>(x.f32(r)[i]) & 0x7fffffff);
+    const int up = std::clamp(14 + 127 - int(most >> 23), -126, 126);
+    inverse[r] = most < 0x7f800000 ? std::ldexp(1.0, -up) : std::numeric_limits<double>::quiet_NaN();
+    for (uint32_t i = 0; i < w.width; ++i)
+      rows[uint64_t(r) * w.width + i] = half_to_float(float_to_half(std::ldexp(x.f32(r)[i], up)));
+  }
+  call.context.each(w.n_rows, [&](uint32_t n) {
+    std::vector<double> weights;
+    const double up = half_weights(w, n, weights);
+    for (uint32_t r = 0; r < out.n_rows; ++r)
+      out.f32(r)[n] = float(dot(weights.data(), &rows[uint64_t(r) * w.width], w.width) / up * inverse[r]);
+  });
+}
+
 float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 
 // bf16 weights times activations rounded to bf16 (not flushed yet), in the kernels' order: pairs of columns, the odd
@@ -92,15 +152,6 @@ float brain_dot(const float* w, const float* x, uint32_t n) {
     add(chain, k);
   }
   return flushed(sum[0] + sum[1]);
-}
-
-double dot(const double* a, const double* b, uint32_t n) {
-  double sum[8] = {};
-  uint32_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (uint32_t k = 0; k < 8; ++k) sum[k] += a[i + k] * b[i + k];
-  for (; i < n; ++i) sum[0] += a[i] * b[i];
-  return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
 }  // namespace
@@ -119,7 +170,9 @@ void matmul(const Call& call) {
     return;
   }
   const bool floats = w.format == Format::f32 || w.format == Format::f16 || w.format == Format::bf16;
-  if (call.context.activations == ActivationMode::native && x.n_rows <= call.context.int8_rows && !floats) {
+  const bool native = call.context.activations == ActivationMode::native;
+  if (native && x.n_rows > call.context.int8_rows && !floats) return half_products(call);
+  if (native && !floats) {
     std::vector<QuantizedRow> rows(x.n_rows);
     for (uint32_t r = 0; r < x.n_rows; ++r) rows[r] = quantize(x.f32(r), w.width);
     call.context.each(w.n_rows, [&](uint32_t n) { native_row(w, n, rows, out); });

@@ -39,7 +39,7 @@ struct Context {
   const Step& step;
   std::span<const int32_t> slots;  // what each slot sampled last
   ActivationMode activations;
-  uint32_t int8_rows;  // the most rows of products that round activations
+  uint32_t int8_rows;  // the most rows of products of int8; those of more are of halves
   ThreadPool& pool;
 
   // The token row behind row r of a value.

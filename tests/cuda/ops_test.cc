@@ -101,6 +101,22 @@ TEST(CudaOps, AnyRows) {
   fmt::print("steps as they are: at most {:.2f} of what is tolerated\n", worst);
 }
 
+// What other devices have in place of wgmma: many rows by the same integers as few.
+TEST(CudaOps, AnyRowsWithoutWgmma) {
+  ASSERT_EQ(setenv("ARGENT_CUDA_WITHOUT", "wgmma", 1), 0);
+  BackendOptions options = native();
+  options.int8_rows = UINT32_MAX;
+  std::string none;
+  double worst = 0;
+  for (Case c : chosen()) {
+    if (touches_cache(c) || !multiplies(c)) continue;
+    check(c, options, none, worst);
+  }
+  unsetenv("ARGENT_CUDA_WITHOUT");
+  EXPECT_EQ(none, "");
+  fmt::print("steps as they are, without wgmma: at most {:.2f} of what is tolerated\n", worst);
+}
+
 // Pairs of types other than f16, which the others have.
 class CudaOpsOfTheCache : public testing::TestWithParam<std::pair<KvType, KvType>> {};
 

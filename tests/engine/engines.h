@@ -22,11 +22,12 @@ inline EngineOptions options_for(const std::string& device) {
   return o;
 }
 
-inline std::unique_ptr<Engine> open(const TinyModel& tiny, const EngineOptions& options) {
+inline std::unique_ptr<Engine> open(const TinyModel& tiny, const EngineOptions& options,
+                                    std::unique_ptr<Backend> backend = nullptr) {
   static int n_files = 0;
   const std::string path =
       tiny.write("argent_engine_" + std::to_string(::getpid()) + "_" + std::to_string(n_files++) + ".gguf");
-  auto engine = Engine::open(path, options);
+  auto engine = Engine::open(path, options, std::move(backend));
   std::remove(path.c_str());  // it stays mapped
   EXPECT_TRUE(engine) << engine.error().message;
   if (!engine) return nullptr;

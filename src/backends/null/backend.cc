@@ -52,6 +52,7 @@ class Null final : public NullBackend {
     caps_.mapped_count = count;
   }
   void set_own_memory() override { caps_.own_memory = true; }
+  void set_runs_ahead() override { caps_.runs_ahead = true; }
   DevicePeaks measure_peaks() override {
     ++counters_.measures;
     return {};
@@ -74,7 +75,8 @@ class Null final : public NullBackend {
     return reinterpret_cast<uint64_t*>(kv_[group].data()) + uint64_t(block) * kKvBlockTokens;
   }
   Status check_block(uint32_t group, int32_t block) const;
-  Status check_content(const StepSequence& s) const;
+  Status check_content(const StepSequence& s, int32_t first_token) const;
+  int32_t drawn(int32_t token) const { return token < 0 ? sampled_[uint32_t(~token)] : token; }
   void write_content(const StepSequence& s);
 
   const BackendOptions options_;
@@ -88,6 +90,7 @@ class Null final : public NullBackend {
   uint64_t arena_bytes_ = 0;
   std::vector<Compiled> plans_;
   std::vector<uint8_t> sampled_slots_;
+  std::vector<int32_t> sampled_;  // by slot
   Ticket last_ = 0;
   std::array<Done, 4> done_;
   Counters counters_;
@@ -119,11 +122,14 @@ Status Null::allocate(const KvLayout& layout, const MemoryNeed& need) {
 }
 
 // Whatever a query of this step sees of the positions before it is the sequence's own.
-Status Null::check_content(const StepSequence& s) const {
+Status Null::check_content(const StepSequence& s, int32_t first_token) const {
   prints_.clear();
-  if (s.recent.size() != uint64_t(s.length) + s.n_rows) return {};  // a step without texts
+  const bool fed = first_token < 0 && s.n_rows == 1;  // what the slot drew last
+  if (s.recent.size() + (fed && s.recent.size() == s.length) != uint64_t(s.length) + s.n_rows)
+    return {};  // a step without texts
   uint64_t print = 1;
-  for (const int32_t token : s.recent) prints_.push_back(print = fingerprint(print, token));
+  for (const int32_t token : s.recent) prints_.push_back(print = fingerprint(print, drawn(token)));
+  if (s.recent.size() == s.length) prints_.push_back(fingerprint(print, drawn(first_token)));
   for (uint32_t g = 0; g < s.tables.size(); ++g) {
     const uint32_t window = layout_.windows[g];
     for (uint32_t p = window && s.length >= window ? s.length - window + 1 : 0; p < s.length; ++p) {
@@ -160,7 +166,7 @@ Result<Ticket> Null::run(PlanId id, const Step& step) {
   ARGENT_TRY(check_step(plan.rules, step, sampled_slots_));
   for (const SampleParams& params : step.sampling) ARGENT_TRY(sample::check(params));
   for (const StepSequence& s : step.sequences) {
-    ARGENT_TRY(check_content(s));
+    ARGENT_TRY(check_content(s, step.tokens[s.first_row]));
     write_content(s);
   }
 
@@ -179,6 +185,8 @@ Result<Ticket> Null::run(PlanId id, const Step& step) {
     done.sampled.push_back(token);
     if (slot >= sampled_slots_.size()) sampled_slots_.resize(slot + 1, 0);
     sampled_slots_[slot] = 1;
+    sampled_.resize(sampled_slots_.size());
+    sampled_[slot] = token;
   }
   if (profiling_) {
     times_.clear();

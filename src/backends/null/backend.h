@@ -27,6 +27,7 @@ class NullBackend : public Backend {
   virtual void set_mapped(bool count) = 0;
   // Its memory is not the host's: models that do not fit are shared with the CPU.
   virtual void set_own_memory() = 0;
+  virtual void set_runs_ahead() = 0;  // from now on its caps say that it does
 };
 
 std::unique_ptr<NullBackend> make_backend(const BackendOptions& options);

@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kHoldAtMost{20};  // of a profiled step's fi
 // Of the device's memory, for what no plan knows: graphs, kernels, buffers that grow with the steps, weights on their
 // way.
 constexpr uint64_t kOwnBytes = 256 << 20;
-constexpr std::string_view kFamilies[] = {"graphs", "dependent", "folds", "wgmma"};
+constexpr std::string_view kFamilies[] = {"graphs", "dependent", "folds", "wgmma", "ahead"};
 
 struct Options {
   std::vector<std::string> without;
@@ -56,14 +56,12 @@ class CudaBackend final : public Backend {
   }
   BackendCaps caps() const override {
     const uint64_t free = device_->memory_free();
-    return {device_->name(),
-            device_->description(),
-            free > kOwnBytes ? free - kOwnBytes : std::min<uint64_t>(free, 1),
-            true,
-            false,
-            false,
-            false,
-            true};
+    BackendCaps caps;
+    caps.name = device_->name(), caps.description = device_->description();
+    caps.memory_free = free > kOwnBytes ? free - kOwnBytes : std::min<uint64_t>(free, 1);
+    caps.resident_weights = caps.own_memory = true;
+    caps.runs_ahead = own_.has("ahead");
+    return caps;
   }
 
   uint64_t weight_bytes(const Graph& graph, ValueId weight) const override {
@@ -389,8 +387,11 @@ Status CudaBackend::fetch(const Compiled& compiled, Running& running) {
   };
   if (plan.graph.logits != kNone)
     ARGENT_TRY(copy(plan.graph.logits, plan.graph.value(plan.graph.logits).width, logits_));
-  if (plan.graph.sampled != kNone) ARGENT_TRY(copy(plan.graph.sampled, 1, running.sampled));
-  return {};
+  if (plan.graph.sampled == kNone) return {};
+  Launch launch(device_->stream(), {.dependent = false});
+  copy_words(launch, reinterpret_cast<const uint32_t*>(resources_.arena.data() + plan.offset[plan.graph.sampled]),
+             reinterpret_cast<uint32_t*>(running.sampled.data()), running.n_outputs);
+  return device_->check(launch);
 }
 
 Result<Ticket> CudaBackend::run(PlanId id, const Step& step) {

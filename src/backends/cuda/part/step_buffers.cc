@@ -18,6 +18,7 @@ constexpr uint32_t kLeastData = 1024;    // words
 constexpr uint32_t kLeastItems = 4;      // 1024 positions of one sequence
 constexpr uint64_t kLeastBlock = 1 << 16;
 constexpr uint32_t kLeastSlots = 64;
+constexpr uint64_t kMostWords = 1 << 14;  // of a step that a kernel copies
 
 uint32_t room(size_t n, uint32_t least) { return n ? std::bit_ceil(std::max(uint32_t(n), least)) : 0; }
 
@@ -148,6 +149,12 @@ Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& po
 }
 
 Status StepBuffers::send(Device& device, uint32_t at) {
+  if (n_bytes_ <= kMostWords * 4) {
+    Launch launch(device.stream(), {.dependent = false});
+    copy_words(launch, reinterpret_cast<const uint32_t*>(pinned_[at].data()),
+               reinterpret_cast<uint32_t*>(block_.data()), uint32_t((n_bytes_ + 3) / 4));
+    return device.check(launch);
+  }
   return device.check(
       cudaMemcpyAsync(block_.data(), pinned_[at].data(), n_bytes_, cudaMemcpyHostToDevice, device.stream()),
       "cudaMemcpyAsync (a step)");

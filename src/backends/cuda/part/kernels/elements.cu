@@ -131,6 +131,14 @@ bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 uint32_t grid_of(uint64_t n) { return uint32_t((n + kThreads * kPerThread - 1) / (kThreads * kPerThread)); }
 
+// Lets nobody start early: kernels take a step's data for something that none of them writes, and read it before they
+// wait.
+__global__ void __launch_bounds__(kThreads) words_kernel(const uint32_t* from, uint32_t* to, uint32_t n) {
+  wait_for_previous();
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < n) to[i] = from[i];
+}
+
 }  // namespace
 
 void unary(Launch& launch, Unary f, float parameter, const float* x, float* y, uint64_t n) {
@@ -144,6 +152,10 @@ void binary(Launch& launch, Binary f, const float* x, const float* z, float* y, 
 
 void with_vector(Launch& launch, Binary f, const float* x, const float* v, uint32_t n_v, float* y, uint64_t n) {
   start(launch, "with_vector", vector_kernel, grid_of(n), kThreads, 0, f, x, v, n_v, y, n, aligned(x) && aligned(y));
+}
+
+void copy_words(Launch& launch, const uint32_t* from, uint32_t* to, uint32_t n) {
+  start(launch, "copy", words_kernel, dim3((n + kThreads - 1) / kThreads), dim3(kThreads), 0, from, to, n);
 }
 
 void gather(Launch& launch, const uint32_t* x, const int32_t* index, uint32_t n_out, uint32_t width, uint32_t* y) {

@@ -108,6 +108,9 @@ enum class Binary : uint8_t { add, mul, mul_sigmoid, silu_mul, gelu_mul };  // t
 void unary(Launch& launch, Unary f, float parameter, const float* x, float* y, uint64_t n);
 void binary(Launch& launch, Binary f, const float* x, const float* z, float* y, uint64_t n);
 void with_vector(Launch& launch, Binary f, const float* x, const float* v, uint32_t n_v, float* y, uint64_t n);
+// Words between the device's memory and pinned memory of the host: for the few that a step has it is quicker than a
+// copy of the runtime's, which changes from one engine to the other and back (5 us each way on the H200).
+void copy_words(Launch& launch, const uint32_t* from, uint32_t* to, uint32_t n);
 // y [n_out][width words] = rows `index` of x
 void gather(Launch& launch, const uint32_t* x, const int32_t* index, uint32_t n_out, uint32_t width, uint32_t* y);
 

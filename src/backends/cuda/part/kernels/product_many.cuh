@@ -37,7 +37,6 @@ constexpr uint32_t many_shared() {
 
 template <Format F, uint32_t kTiles>
 __global__ void __launch_bounds__(32 * kManyWarps) many_kernel(const __grid_constant__ ProductArgs args) {
-#if !defined(__CUDA_ARCH_FEAT_SM90_ALL)  // where product_wide.cuh is in its place
   constexpr PlaneShape s = plane_shape<F>();
   constexpr uint32_t kSlices = kManyWarps / kTiles, kEights = kManyRows / 8;
   constexpr uint32_t kRows = kTiles * kPanelRows;  // of weights, of the CTA
@@ -185,7 +184,6 @@ __global__ void __launch_bounds__(32 * kManyWarps) many_kernel(const __grid_cons
     }
     out.y[to] = sum;
   }
-#endif
 }
 
 template <Format F, uint32_t kTiles>
