@@ -176,12 +176,15 @@ class Bench {
     uint64_t left = uint64_t(n) * ids_.size();
     while (left) {
       uint64_t drawn = 0;
-      ARGENT_LET(const bool more, step([&](const StepOutput& out) { drawn += out.appended; }));
+      ARGENT_LET(const bool more, step([&](const StepOutput& out) { drawn += out.token >= 0; }));
       (void)more;
       if (drawn == 0) return fail(Code::internal, "no token was drawn, the logits are not finite");
       left -= std::min(left, drawn);
     }
-    for (const SequenceId id : ids_) engine_.set_sampling(id, {});
+    for (const SequenceId id : ids_) {
+      engine_.set_sampling(id, {});
+      engine_.pause(id, false);  // whose context is full
+    }
     return {};
   }
   int32_t random_token() { return int32_t(rng_.next() % engine_.model().n_vocab); }
@@ -329,7 +332,7 @@ Status run(BenchOptions& o) {
   if (o.n_depth.empty()) o.n_depth = {0};
   ARGENT_LET(std::vector<Test> tests, tests_of(o));
   uint32_t longest = 1;
-  for (const Test& t : tests) longest = std::max(longest, t.n_depth + t.n_prompt + t.n_gen + (t.logits ? 0 : 1));
+  for (const Test& t : tests) longest = std::max(longest, t.n_depth + t.n_prompt + t.n_gen);
   if (o.model.ctx && o.model.ctx < longest)
     return fail(Code::invalid, "--ctx {}: the longest test takes {} positions", o.model.ctx, longest);
   if (!o.model.ctx) o.model.ctx = longest;
