@@ -1,6 +1,6 @@
 // Times the matrix products of the CUDA backend over the shapes of real models, each as a chain of launches over
 // distinct weights (cold caches) in one graph, beside a plain read of as many bytes; and checks each format against
-// sums in double. A JSON line each.
+// sums in double, and the bits of 2 to 16 rows against those of each row alone. A JSON line each.
 //   argent_bench_cuda [--check] [--rows 1,4,8,16,64,512] [--only PART_OF_A_NAME]
 #include <algorithm>
 #include <cmath>
@@ -138,6 +138,60 @@ double worst(Format format, uint32_t n_out, uint32_t n_in, uint32_t n_rows, std:
   return off / most;
 }
 
+// Rows of 2 to 16 whose bits are not those that each row gives alone, with bias and residual, and with glu.
+uint32_t rows_that_differ(Format format, uint32_t n_out, uint32_t n_in, std::mt19937& random) {
+  const uint64_t one = matrix_bytes(format, n_out, n_in);
+  Matrix w[2];
+  Launch launch;
+  for (Matrix& m : w) {
+    const std::vector<uint8_t> rows = random_rows(format, n_out, n_in, random);
+    uint8_t* file = allocate<uint8_t>(rows.size());
+    check(cudaMemcpy(file, rows.data(), rows.size(), cudaMemcpyHostToDevice), "copy");
+    m = {allocate<uint8_t>(one), format, n_out, n_in};
+    relay(launch, m, file, 0, n_out);
+    check(cudaDeviceSynchronize(), "relay");
+    cudaFree(file);
+  }
+  std::vector<float> x(uint64_t(kWideAbove) * n_in), added(uint64_t(kWideAbove + 1) * n_out);
+  std::normal_distribution<float> normal;
+  for (float& v : x) v = normal(random);
+  for (float& v : added) v = normal(random);
+  float *dx = allocate<float>(x.size()), *dadded = allocate<float>(added.size());
+  float* dy = allocate<float>(2ull * kWideAbove * n_out);
+  check(cudaMemcpy(dx, x.data(), 4 * x.size(), cudaMemcpyHostToDevice), "copy");
+  check(cudaMemcpy(dadded, added.data(), 4 * added.size(), cudaMemcpyHostToDevice), "copy");
+  uint8_t* q8 = allocate<uint8_t>(product_rows_bytes(kWideAbove, n_in));
+  // Results of rows [first, first + n): products, then glu.
+  const auto results = [&](uint32_t first, uint32_t n) {
+    const Q8 q{q8, n, n_in};
+    const float *from = dx + uint64_t(first) * n_in, *residual = dadded + uint64_t(first + 1) * n_out;
+    quantize(launch, from, n, n_in, q);
+    const ProductPart part{w[0], dy, dadded, residual};
+    products(launch, &part, 1, from, q, {}, n);
+    glu(launch, w[0], w[1], Act::silu, q, {}, dy + uint64_t(kWideAbove) * n_out, n);
+    check(launch.error, launch.what);
+    check(cudaDeviceSynchronize(), "products");
+    std::vector<uint32_t> both(2ull * n * n_out);
+    for (uint32_t i = 0; i < 2; ++i)
+      check(cudaMemcpy(&both[uint64_t(i) * n * n_out], dy + uint64_t(i) * kWideAbove * n_out, 4ull * n * n_out,
+                       cudaMemcpyDeviceToHost),
+            "copy");
+    return both;
+  };
+  std::vector<std::vector<uint32_t>> alone;
+  for (uint32_t r = 0; r < kWideAbove; ++r) alone.push_back(results(r, 1));
+  uint32_t differ = 0;
+  for (uint32_t n = 2; n <= kWideAbove; ++n) {
+    const std::vector<uint32_t> all = results(0, n);
+    for (uint32_t r = 0; r < n; ++r)
+      for (uint32_t i = 0; i < 2; ++i)
+        differ += std::memcmp(&all[(uint64_t(i) * n + r) * n_out], &alone[r][uint64_t(i) * n_out], 4ull * n_out) != 0;
+  }
+  for (const Matrix& m : w) cudaFree(const_cast<uint8_t*>(m.data));
+  cudaFree(dx), cudaFree(dadded), cudaFree(dy), cudaFree(q8);
+  return differ;
+}
+
 struct Shape {
   const char* name;
   Format format;
@@ -213,6 +267,12 @@ int run(int argc, char** argv) {
         std::printf("{\"check\": \"%s\", \"rows\": %u, \"worst\": %.2e, \"ok\": %s}\n",
                     std::string(info(Format(f)).name).c_str(), n, off,
                     off < (n > kWideAbove && wide_is_there() ? 2e-3 : 1e-5) ? "true" : "false");
+      }
+      // Steps that are not whole; rows that are kept in shared memory and longer ones.
+      for (const uint32_t n_in : {info(Format(f)).block == 256 ? 1280u : 1312u, 18944u}) {
+        const uint32_t differ = rows_that_differ(Format(f), 2133, n_in, random);
+        std::printf("{\"check\": \"%s\", \"columns\": %u, \"rows that differ\": %u, \"ok\": %s}\n",
+                    std::string(info(Format(f)).name).c_str(), n_in, differ, differ ? "false" : "true");
       }
     }
   }

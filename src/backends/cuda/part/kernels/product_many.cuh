@@ -7,7 +7,7 @@
 // half the same rows of up.
 #pragma once
 
-#include "backends/cuda/part/kernels/product.cuh"
+#include "backends/cuda/part/kernels/product_few.cuh"
 
 namespace argent::cuda {
 
@@ -210,18 +210,20 @@ void product_many(Launch& launch, const ProductArgs& args) {
   start_many<F, 4>(launch, args);
 }
 
-// Launches of at most 64 rows, or, where the sums are to be those of one row, of eight; instantiated in product_*.cu.
+// Launches of at most 64 rows; instantiated in product_*.cu.
 template <Format F>
 void product_of(Launch& launch, ProductArgs args) {
   if (wide(launch, args.n_rows)) return product_wide<F>(launch, args);
   for (args.first_row = 0; args.first_row < args.n_rows; args.first_row += args.some) {
-    args.some = min(args.n_rows <= kSameSums ? 8u : kManyRows, args.n_rows - args.first_row);
+    args.some = min(kManyRows, args.n_rows - args.first_row);
     if (args.some == 1)
       start_product<F, 1>(launch, args);
     else if (args.some <= 4)
-      start_product<F, 4>(launch, args);
+      start_few<F, 4>(launch, args);
     else if (args.some <= 8)
-      start_product<F, 8>(launch, args);
+      start_few<F, 8>(launch, args);
+    else if (args.n_rows <= kSameSums)
+      start_few<F, 16>(launch, args);
     else
       product_many<F>(launch, args);
   }
