@@ -68,7 +68,7 @@ struct Row {
 
 // The lists of a step beside what its rows see, position by position.
 void check(const std::vector<KvSequence>& sequences, const std::optional<std::vector<int32_t>>& q_rows, uint32_t window,
-           bool fast) {
+           bool fast, uint32_t ctas) {
   std::vector<Row> rows;
   for (const KvSequence& s : sequences)
     for (uint32_t i = 0; i < s.n_rows; ++i) {
@@ -78,8 +78,7 @@ void check(const std::vector<KvSequence>& sequences, const std::optional<std::ve
     }
   std::optional<std::span<const int32_t>> wanted;
   if (q_rows) wanted = *q_rows;
-  const AttentionLists lists = attention_lists(sequences, wanted, window, fast);
-  const uint32_t split = fast ? kFastSplitKeys : kSplitKeys;
+  const AttentionLists lists = attention_lists(sequences, wanted, window, fast, ctas);
 
   std::vector<const AttentionItem*> slots(lists.n_slots);
   for (const AttentionItem& item : lists.items) {
@@ -91,6 +90,11 @@ void check(const std::vector<KvSequence>& sequences, const std::optional<std::ve
     ASSERT_GE(item.first, row.first);
     ASSERT_LE(item.end, row.end);
     row.n_seen += item.end - item.first;
+    const uint32_t split = attention_split_keys(row.first, row.end, fast, ctas);
+    // Clusters have splits of kFastSplitKeys.
+    EXPECT_TRUE(!fast || item.first / kFastSplitKeys == (item.end - 1) / kFastSplitKeys ||
+                lists.items.size() * ctas > kMostClusters)
+        << item.first << " to " << item.end << ", " << ctas << " CTAs each";
     if (item.slot == kWholeRow) {
       EXPECT_EQ(item.first, row.first);
       EXPECT_EQ(item.end, row.end);
@@ -170,17 +174,17 @@ TEST(CudaStep, AttentionHasEachKeyOnce) {
     const bool fast = below(2);
     SCOPED_TRACE(fmt::format("step {}: {} sequences, {} rows, window {}, {}", i, sequences.size(), n_rows, window,
                              fast ? "fast" : "any type"));
-    check(sequences, q_rows, window, fast);
+    check(sequences, q_rows, window, fast, 1 + below(150));
   }
 }
 
 // The items of a row are the same whatever else is in the step.
 TEST(CudaStep, ARowsSplitsAreItsOwn) {
   for (const bool fast : {false, true})
-    for (const uint32_t length : {0u, 255u, 256u, 1023u, 1024u, 3000u}) {
+    for (const uint32_t length : {0u, 255u, 256u, 1023u, 1024u, 3000u, 20000u}) {
       const std::vector<KvSequence> alone = {{0, 1, length, 0}};
       const std::vector<KvSequence> among = {{0, 100, 7, 0}, {100, 1, length, 4}, {101, 3, 2000, 200}};
-      const AttentionLists a = attention_lists(alone, {}, 0, fast), b = attention_lists(among, {}, 0, fast);
+      const AttentionLists a = attention_lists(alone, {}, 0, fast, 4), b = attention_lists(among, {}, 0, fast, 4);
       std::vector<std::pair<uint32_t, uint32_t>> one, other;
       for (const AttentionItem& item : a.items) one.emplace_back(item.first, item.end);
       for (const AttentionItem& item : b.items)

@@ -6,13 +6,17 @@
 namespace argent::cuda {
 namespace {
 
+// What an H200 has at the same time: clusters (62), CTAs of 227 KB (132).
+constexpr uint32_t kClusters = 60, kProcessors = 128;
+constexpr uint32_t kBlock = 32;  // positions
+
 uint32_t first_visible(uint32_t position, uint32_t window) {
   return window && position >= window ? position - window + 1 : 0;
 }
 
 class Maker {
  public:
-  Maker(uint32_t window, bool fast) : window_(window), fast_(fast), split_keys_(fast ? kFastSplitKeys : kSplitKeys) {}
+  Maker(uint32_t window, bool fast, uint32_t ctas) : window_(window), fast_(fast), ctas_(ctas) {}
 
   // n rows of q that are neighbours in the step too; the first one is at that position. written: as in AttentionItem.
   void add_run(uint32_t q_row, uint32_t n, uint32_t position, uint32_t table, uint32_t written) {
@@ -43,24 +47,34 @@ class Maker {
  private:
   void add_row(uint32_t q_row, uint32_t position, uint32_t table, uint32_t written) {
     const uint32_t first = first_visible(position, window_), end = position + 1;
-    const uint32_t split = first / split_keys_, n_splits = position / split_keys_ - split + 1;
+    const uint32_t keys = attention_split_keys(first, end, fast_, ctas_);
+    const uint32_t split = first / keys, n_splits = position / keys - split + 1;
     if (n_splits > 1) lists_.rows.push_back({q_row, lists_.n_slots, n_splits});
     for (uint32_t s = split; s < split + n_splits; ++s)
-      lists_.items.push_back({q_row, table, std::max(first, s * split_keys_), std::min(end, (s + 1) * split_keys_),
+      lists_.items.push_back({q_row, table, std::max(first, s * keys), std::min(end, (s + 1) * keys),
                               n_splits > 1 ? lists_.n_slots++ : kWholeRow, written});
   }
 
   const uint32_t window_;
   const bool fast_;
-  const uint32_t split_keys_;
+  const uint32_t ctas_;
   AttentionLists lists_;
 };
 
 }  // namespace
 
+uint32_t attention_split_keys(uint32_t first, uint32_t end, bool fast, uint32_t ctas) {
+  if (!fast) return kSplitKeys;
+  const uint32_t n_splits = (end - 1) / kFastSplitKeys - first / kFastSplitKeys + 1;
+  if (n_splits == 1 || n_splits * ctas <= kClusters) return kFastSplitKeys;
+  const uint32_t n_blocks = (end - 1) / kBlock - first / kBlock + 1,
+                 most = std::max(kProcessors / ctas, kMostClusters / ctas + 1);
+  return std::min(kBlock * ((n_blocks + most - 1) / most), kMostSplitKeys);
+}
+
 AttentionLists attention_lists(std::span<const KvSequence> sequences, std::optional<std::span<const int32_t>> q_rows,
-                               uint32_t window, bool fast) {
-  Maker maker(window, fast);
+                               uint32_t window, bool fast, uint32_t ctas) {
+  Maker maker(window, fast, ctas);
   size_t next = 0;  // of q_rows; sequences are in order of their rows
   for (const KvSequence& s : sequences) {
     if (!q_rows) {

@@ -149,7 +149,8 @@ Result<PlanInfo> plan_info(const Plan& plan, const KvLayout& layout, KvType k, K
     if (node.op != Op::attention) continue;
     const Attrs& a = node.attrs;
     const AttentionList list = {layout.group_of_layer[info.layer[node.inputs[1]]], graph.value(node.inputs[0]).rows,
-                                attention_is_fast(k, v, a.d_head, a.d_value)};
+                                attention_is_fast(k, v, a.d_head, a.d_value),
+                                attention_ctas(a.n_head, graph.value(node.inputs[1]).kv.n_head_kv)};
     std::vector<AttentionList>& lists = info.policy.lists;
     const auto found = std::find(lists.begin(), lists.end(), list);
     info.list[n] = uint32_t(found - lists.begin());

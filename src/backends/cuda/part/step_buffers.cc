@@ -95,7 +95,8 @@ Status StepBuffers::write(Device& device, const Step& step, const StepPolicy& po
     }
     std::optional<std::span<const int32_t>> rows;  // none: all rows
     if (list.rows == Rows::outputs) rows = step.output_rows;
-    lists_.push_back(attention_lists(sorted.empty() ? sequences : sorted, rows, windows_[list.group], list.fast));
+    lists_.push_back(
+        attention_lists(sorted.empty() ? sequences : sorted, rows, windows_[list.group], list.fast, list.ctas));
     const AttentionLists& made = lists_.back();
     const auto list_room = [&](size_t n) {
       return shape_.n_tokens > kCapturedRows ? uint32_t(n) : room(n, kLeastItems);

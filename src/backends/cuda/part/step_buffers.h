@@ -23,6 +23,7 @@ struct AttentionList {
   uint32_t group = 0;
   Rows rows = Rows::tokens;
   bool fast = false;  // attention_is_fast
+  uint32_t ctas = 1;  // attention_ctas
   bool operator==(const AttentionList&) const = default;
 };
 

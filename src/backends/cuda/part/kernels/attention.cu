@@ -114,9 +114,12 @@ uint32_t attention_processors() {
 }
 
 bool attention_has_clusters() {
-  int device = 0, major = 0;
-  if (cudaGetDevice(&device) == cudaSuccess) cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  return major >= 9;
+  int device = 0, major = 0, shared = 0;
+  if (cudaGetDevice(&device) == cudaSuccess) {
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  return major >= 9 && shared >= 227 << 10;
 }
 
 void attention(Launch& launch, const Attention& a, const StepRows& step, const KvPlace& kv) {

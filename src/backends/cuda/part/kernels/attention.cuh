@@ -16,7 +16,7 @@ void attention_tiles(Launch& launch, const Attention& a, const int32_t* tables, 
 
 // Multiprocessors of the device; 1 where that cannot be asked (the launch then reports why).
 uint32_t attention_processors();
-// True where CTAs may be clusters: sm_90 and later.
+// True where CTAs may be clusters and have 227 KB of shared memory: sm_90, sm_100.
 bool attention_has_clusters();
 // Lets a kernel have more than 48 KB of shared memory.
 template <class Kernel>

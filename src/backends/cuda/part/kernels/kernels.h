@@ -157,13 +157,22 @@ void heads(Launch& launch, const Heads& h, const StepRows& step, const KvPlace& 
 
 // ---- attention (attention*.cu) -------------------------------------------------------------------------------------
 
-// Attention in fixed splits: positions [n i, n i + n) of a sequence are a split, its partial result is the same
-// whatever else is in the step, and the splits of a row are combined in order. The lists are made by the host
-// (attention_work.h) for each step and layer group; grids do not depend on what is in them, kernels walk them. They and
-// the block tables are copied to the device before the step's first kernel: kernels read them before they wait.
+// Attention in fixed splits: positions [n i, n i + n) of a sequence are a split (n depends on what the row sees and on
+// the model), its partial result is the same whatever else is in the step, and the splits of a row are combined in
+// order. The lists are made by the host (attention_work.h) for each step and layer group; grids do not depend on what
+// is in them, kernels walk them. They and the block tables are copied to the device before the step's first kernel:
+// kernels read them before they wait.
 inline constexpr uint32_t kSplitKeys = 256;
-// Of attention_is_fast, where a cluster of kSplitRanks CTAs has a split.
-inline constexpr uint32_t kFastSplitKeys = 1024, kSplitRanks = 8;
+// Of attention_is_fast: a cluster of kSplitRanks CTAs has a split of kFastSplitKeys, for up to 8 query heads of a KV
+// head, where a launch has few of them; else a CTA has it, and splits of very long rows may have up to kMostSplitKeys.
+inline constexpr uint32_t kFastSplitKeys = 1024, kMostSplitKeys = 8192, kSplitRanks = 8;
+// CTAs or clusters that an item takes.
+constexpr uint32_t attention_ctas(uint32_t n_head, uint32_t n_head_kv) {
+  return n_head_kv * ((n_head / n_head_kv + 7) / 8);
+}
+// The most clusters of a launch: an H200 has room for 62 at a time, but lists of one row are up to half empty. A step
+// with a split of more than kFastSplitKeys has more items than that.
+inline constexpr uint32_t kMostClusters = 96;
 inline constexpr uint32_t kTileRows = 64;
 inline constexpr uint32_t kWholeRow = ~0u;
 struct AttentionItem {  // a row and those of its keys that are in a split, or all of them
