@@ -428,6 +428,14 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, const void*, i
   *n = 1;
   return enter("cudaOccupancyMaxActiveBlocksPerMultiprocessor");
 }
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* n, const void*, int, size_t, unsigned) {
+  *n = 1;
+  return enter("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags");
+}
+cudaError_t cudaOccupancyMaxActiveClusters(int* n, const void*, const cudaLaunchConfig_t*) {
+  *n = 16;
+  return enter("cudaOccupancyMaxActiveClusters");
+}
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
   return launch("cudaLaunchKernelExC", kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes);
 }

@@ -207,5 +207,17 @@ TEST(CudaStep, WarpsOfAProduct) {
   }
 }
 
+// So many CTAs fit a multiprocessor, and one more does not.
+TEST(CudaStep, BytesToSpread) {
+  for (const uint32_t all : {167936u, 233472u})
+    for (uint32_t most = 1; most <= 32; ++most) {
+      const uint32_t bytes = bytes_to_spread(most, all, 1024);
+      EXPECT_EQ(bytes % 128, 0u) << most;
+      EXPECT_LE(most * (bytes + 1024), all) << most;
+      EXPECT_GT((most + 1) * (bytes + 1024), all) << most;
+    }
+  EXPECT_EQ(bytes_to_spread(1000, 233472, 1024), 0u);
+}
+
 }  // namespace
 }  // namespace argent::cuda

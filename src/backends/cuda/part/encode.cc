@@ -209,7 +209,7 @@ bool Encoder::leave_to_products(const Node& node, size_t index, const float* x, 
 }
 
 Q8 Encoder::q8_output(const Node& node, size_t index) {
-  if (info_.q8[index] == Q8Output::none || is_wide(node.outputs.back())) return {};
+  if (info_.q8[index] == Q8Output::none || !rounds(node)) return {};
   held_ = node.outputs.back();
   return q8_of(held_);
 }

@@ -108,13 +108,15 @@ class Encoder {
   Q8 q8_output(const Node& node, size_t index);
   // Null where the last output is wanted as int8 only.
   float* f32_output(const Node& node, size_t index) const {
-    return info_.q8[index] == Q8Output::only && !is_wide(node.outputs.back()) ? nullptr : at(node.outputs.back());
+    return info_.q8[index] == Q8Output::only && rounds(node) ? nullptr : at(node.outputs.back());
   }
 
  private:
   Q8 q8_of(ValueId x) const;
-  // Products of so many rows take 16-bit ones, which quantize() alone makes.
-  bool is_wide(ValueId x) const { return wide(launch_, rows_of(x)); }
+  // Products of many rows take 16-bit ones, whose scale is a row's: an attention kernel has no whole row.
+  bool rounds(const Node& node) const {
+    return node.op != Op::attention || !wide(launch_, rows_of(node.outputs.back()));
+  }
 
   const Plan& plan_;
   const PlanInfo& info_;

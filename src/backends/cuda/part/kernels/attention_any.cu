@@ -238,6 +238,7 @@ __global__ void __launch_bounds__(kThreads) any_items(const AnyArgs a) {
           mine[i] = p, sum += p;
         }
         for (uint32_t step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+        __syncwarp();  // all have read the maximum
         if (lane == 0) {
           const float keep = old == -INFINITY ? 0.0f : exp2f(old - most);
           older[h] = keep, maximum[h] = most, total[h] = total[h] * keep + sum;

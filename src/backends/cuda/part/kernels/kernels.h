@@ -49,7 +49,7 @@ struct OwnRow {
 };
 
 // Up to so many rows a product's sums are those of one row, from int8 rows. Those of more rows, where wide(): from rows
-// as f16, which also lie where Q8::q points (product_rows.cuh) and are made by quantize() alone.
+// as f16, which also lie where Q8::q points (product_rows.cuh); quantize() and norms make them.
 inline constexpr uint32_t kWideAbove = 16;
 // True on sm_90 where the part was compiled for sm_90a.
 bool wide_is_there();
@@ -92,7 +92,7 @@ struct Norm {
   const float* w;
   uint32_t n_w;
 };
-// y = norm(x). to.q != null: y also (y != null) or only (y == null) as Q8; then group == width.
+// y = norm(x). to.q != null: y also (y != null) or only (y == null) as Q8, or as f16 where wide(); then group == width.
 void norm(Launch& launch, const Norm& n, const float* x, float* y, const Q8& to);
 // s = a + b; y = norm(s), as above; s may be a or b.
 void add_norm(Launch& launch, const Norm& n, const float* a, const float* b, float* s, float* y, const Q8& to);

@@ -18,17 +18,30 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
+// cluster: CTAs of a cluster, along x.
 template <class... Parameters, class... Arguments>
-void start(Launch& launch, const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
-           Arguments... arguments) {
+void start_clusters(Launch& launch, const char* name, void (*kernel)(Parameters...), uint32_t cluster, dim3 grid,
+                    dim3 block, size_t shared, Arguments... arguments) {
   if (launch.error != cudaSuccess || grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared, config.stream = launch.stream;
-  cudaLaunchAttribute dependent = {};
-  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  dependent.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &dependent, config.numAttrs = launch.dependent ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  if (launch.dependent) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {cluster, 1, 1};
+  }
+  config.attrs = attributes;
   launch.note(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
+}
+
+template <class... Parameters, class... Arguments>
+void start(Launch& launch, const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+           Arguments... arguments) {
+  start_clusters(launch, name, kernel, 1, grid, block, shared, arguments...);
 }
 
 }  // namespace argent::cuda

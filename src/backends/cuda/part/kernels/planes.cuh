@@ -150,8 +150,9 @@ void with_format(Format format, const Function& function) {
     ARGENT_CASE(q5_0)
     ARGENT_CASE(q5_1)
     ARGENT_CASE(q8_0)
-    ARGENT_CASE(q2_k) ARGENT_CASE(q3_k) ARGENT_CASE(q4_k) ARGENT_CASE(q5_k) ARGENT_CASE(q6_k) ARGENT_CASE(iq4_nl)
-        ARGENT_CASE(iq4_xs) ARGENT_CASE(mxfp4)
+    ARGENT_CASE(q2_k)
+    ARGENT_CASE(q3_k) ARGENT_CASE(q4_k) ARGENT_CASE(q5_k) ARGENT_CASE(q6_k) ARGENT_CASE(iq4_nl) ARGENT_CASE(iq4_xs)
+        ARGENT_CASE(mxfp4)
 #undef ARGENT_CASE
             default : return;
   }

@@ -125,7 +125,7 @@ void products(Launch& launch, const ProductPart* parts, uint32_t n_parts, const 
         float_product<Format::bf16>(launch, part, p.w.n_in, x, n_rows);
     }
     args.n_in = parts[begin].w.n_in, args.n_chunks = (args.n_in + kChunk - 1) / kChunk, args.n_rows = n_rows;
-    args.q = q.q, args.own = own, args.waits_last = begin > 0;
+    args.q = q.q, args.own = own, args.waits_last = begin > 0, args.alone = begin == 0 && end == n_parts;
     with_format(format, [&]<Format F>() { product_of<F>(launch, args); });
   }
 }
@@ -139,6 +139,7 @@ void glu(Launch& launch, const Matrix& gate, const Matrix& up, Act act, const Q8
   args.parts[1] = part_of(up, 2 * tiles_of(gate), y, nullptr, nullptr, nullptr);
   args.n_parts = 2, args.n_in = gate.n_in, args.n_chunks = (gate.n_in + kChunk - 1) / kChunk, args.n_rows = n_rows;
   args.q = q.q, args.own = own;
+  args.alone = true;
   args.glu = true, args.gelu = act == Act::gelu;
   with_format(gate.format, [&]<Format F>() { product_of<F>(launch, args); });
 }

@@ -37,6 +37,7 @@ struct ProductArgs {
   // Everything that is read is there before the launch in front began, and that one waited for what was before it: this
   // one waits at its end only, so that the two run beside each other.
   bool waits_last;
+  bool alone;  // none runs beside this one: the next launch may be started before what this one waits for is done
 };
 
 static_assert(kPanelRows == kNormPiece, "a tile has the sum of a piece");
@@ -72,13 +73,13 @@ __device__ __forceinline__ void copy_step(uint8_t* to, const PartArgs& part, uin
   using B = StepBytes<F>;
   const auto copy = [&]<uint32_t kBytes>(uint32_t first, const uint8_t* plane) {  // kBytes: of a chunk
     if constexpr (kBytes > 0) {
-      const uint8_t* from = plane + uint64_t(unit) * kBytes;
+      const uint8_t* from = plane + uint64_t(unit) * kBytes + lane * 16;
 #pragma unroll
       for (uint32_t i = 0; i < kStepChunks * kBytes; i += 512) {
         const uint32_t at = i + lane * 16;
         if ((kStepChunks * kBytes % 512 == 0 || at < kStepChunks * kBytes) &&
             (by_256(B::s.scales) || at < chunks * kBytes))
-          copy_16(to + first + at, from + at);
+          copy_16(to + first + lane * 16 + i, from + i);
       }
     }
   };
@@ -298,9 +299,6 @@ template <Format F, uint32_t kRows>
 inline constexpr uint32_t kRing = StepBytes<F>::kAll > 4400   ? 2
                                   : StepBytes<F>::kAll > 3200 ? (kRows == 1 ? 3 : 2)
                                                               : (kRows == 1 ? 4 : 3);
-// Steps that a warp multiplies at once where it has as many: their instructions hide each other's latencies.
-template <Format F, uint32_t kRows>
-inline constexpr uint32_t kAtOnce = kRows == 1 && kRing<F, kRows> == 4 ? 2 : 1;
 // Of partial sums, so that a warp need not wait until those of the tile before are added up.
 inline constexpr uint32_t kPartBuffers = 2;
 
@@ -437,8 +435,9 @@ __global__ void __launch_bounds__(kRows == 1 ? 768 : 32 * (kMostWarps + 1))
   if constexpr (kRows == 1) {
     RowStage stage(row, args.own, args.n_in, begin, end);
     if (args.own.squares != nullptr) stage.fetch_weights();
+    if (args.alone) let_next_start();
     if (!args.waits_last) wait_for_previous();
-    let_next_start();
+    if (!args.alone) let_next_start();
     if (args.own.x != nullptr)
       stage.make();
     else
@@ -463,25 +462,14 @@ __global__ void __launch_bounds__(kRows == 1 ? 768 : 32 * (kMostWarps + 1))
              {record, row.scales + step * kStepGroups, n_groups - step * kStepGroups, args.some}, lane);
     record += kStepRecord;
   };
-  const auto after = [](uint32_t slot) { return slot + 1 == kRing<F, kRows> ? 0 : slot + 1; };
-  constexpr uint32_t kSteps = kAtOnce<F, kRows>;
   for (uint32_t step = begin, slot = 0, n_done = 0; item < n_items;) {
-    const bool all = step + kSteps <= end;
     __syncwarp();  // nobody reads what is written over now
     copy_next();
-    if (kSteps == 2 && all) {
-      wait_for_copies<kRing<F, kRows> - 2>();
-      __syncwarp();
-      multiply(step, slot), multiply(step + 1, after(slot));
-      slot = after(after(slot)), step += 2;
-      __syncwarp();
-      copy_next();
-    } else {
-      wait_for_copies<kRing<F, kRows> - 1>();
-      __syncwarp();
-      multiply(step, slot);
-      slot = after(slot), ++step;
-    }
+    wait_for_copies<kRing<F, kRows> - 1>();
+    __syncwarp();
+    multiply(step, slot);
+    if (++slot == kRing<F, kRows>) slot = 0;
+    ++step;
     if (step < end) continue;
     const uint32_t buffer = n_done % kBuffers;
     if (n_done >= kBuffers) bar_sync<kEmpty>(buffer, blockDim.x);
@@ -494,20 +482,25 @@ __global__ void __launch_bounds__(kRows == 1 ? 768 : 32 * (kMostWarps + 1))
 
 template <Format F, uint32_t kRows>
 void start_product(Launch& launch, const ProductArgs& args) {
-  const uint32_t n_warps = warps_of(args.n_in), shared = product_shared<F, kRows>(args.n_in, n_warps);
-  if (shared > 48 * 1024)
-    launch.note(cudaFuncSetAttribute(reinterpret_cast<const void*>(product_kernel<F, kRows>),
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)),
-                "product");
+  const auto kernel = product_kernel<F, kRows>;
+  const uint32_t n_warps = warps_of(args.n_in), threads = n_warps * 32 + 32;
+  const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end / (args.glu ? 2 : 1);
   int device = 0, n_multiprocessors = 1, each = 1;
   launch.note(cudaGetDevice(&device), "product");
   launch.note(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device), "product");
-  launch.note(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                  &each, reinterpret_cast<const void*>(product_kernel<F, kRows>), int(n_warps * 32 + 32), shared),
-              "product");
-  const uint32_t n_items = args.parts[args.n_parts - 1].tiles_end / (args.glu ? 2 : 1);
+  uint32_t shared = product_shared<F, kRows>(args.n_in, n_warps);
+  if (kRows == 1 && args.alone) {
+    int all = 0, reserved = 0;
+    launch.note(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "product");
+    launch.note(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device), "product");
+    const uint32_t share = (n_items + n_multiprocessors - 1) / n_multiprocessors;
+    shared = max(shared, bytes_to_spread(share, uint32_t(all), uint32_t(reserved)));
+  }
+  if (shared > 48 * 1024)
+    launch.note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)), "product");
+  launch.note(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, int(threads), shared), "product");
   const uint32_t grid = min(n_items, uint32_t(n_multiprocessors * max(each, 1)));
-  start(launch, "product", product_kernel<F, kRows>, dim3(grid), dim3(n_warps * 32 + 32), shared, args);
+  start(launch, "product", kernel, dim3(grid), dim3(threads), shared, args);
 }
 
 }  // namespace argent::cuda

@@ -24,4 +24,13 @@ constexpr uint32_t warps_of(uint32_t n_in) {
   return best;
 }
 
+// Shared memory that a CTA asks for so that a multiprocessor, which has `all` bytes and keeps `reserved` of each CTA's,
+// takes no more than `most`. CTAs go where there is room first: without this the multiprocessors that the launch in
+// front leaves free take up to three each and others none (56 tiles of 4,864 columns on 28 multiprocessors: 16.3 us a
+// layer of a 0.5B instead of 14.7).
+constexpr uint32_t bytes_to_spread(uint32_t most, uint32_t all, uint32_t reserved) {
+  const uint32_t too_many = all / (most + 1) / 128 * 128 + 128;  // of each of most + 1, with what is kept
+  return too_many > reserved ? too_many - reserved : 0;
+}
+
 }  // namespace argent::cuda

@@ -36,6 +36,30 @@ struct WideRows {
   }
 };
 
+#ifdef __CUDACC__
+
+// What a row is multiplied with; most: the largest of its magnitudes as bits, which are ordered as the magnitudes are.
+// What is not finite is above all others: such a row is zero, and NaN times that.
+struct RowScale {
+  float scale, inverse;
+  bool finite;
+  __device__ __forceinline__ explicit RowScale(uint32_t most) : finite(most < 0x7f800000) {
+    // 2^(14 - exponent of the largest), as far as it and its inverse are normal floats.
+    const int up = min(max(14 + 127 - int(most >> 23), -126), 126);
+    scale = __int_as_float((127 + up) << 23);
+    inverse = finite ? __int_as_float((127 - up) << 23) : __int_as_float(0x7fffffff);
+  }
+};
+
+// The 16 bytes `unit` of eight of a row's chunk.
+__device__ __forceinline__ uint4* wide_unit(const WideRows& rows, uint32_t row, uint32_t chunk, uint32_t unit) {
+  const uint32_t r = row % 8;
+  return reinterpret_cast<uint4*>(rows.x + (uint64_t(chunk) * rows.eights + row / 8) * kWideAtom + r * 128) +
+         (unit ^ r);
+}
+
+#endif
+
 // to: product_rows_bytes() bytes, a multiple of 128.
 void wide_rows(Launch& launch, const float* x, uint32_t n_rows, uint32_t n_in, uint8_t* to);
 

@@ -11,70 +11,16 @@
 // shares of all units in a row, so that no multiprocessor is idle at the end whatever the shape. A tile that is in
 // several shares is stored by the CTA that has its first columns, which adds the others' sums, in order, from device
 // memory; all CTAs begin with the tile that they have the end of, and CTAs of later shares are started first, so that
-// none waits for one that cannot run. With few tiles the teams of a CTA also share a tile's columns.
+// none waits for one that cannot run. With few tiles the teams of a CTA also share a tile's columns, and, where that is
+// estimated to be faster, a cluster of CTAs has one tile: equal runs of its columns, whose sums meet in shared memory.
 #pragma once
 
 #include <algorithm>
+#include <array>
 
-#include "backends/cuda/part/kernels/product_halves.cuh"
-#include "backends/cuda/part/kernels/product_rows.cuh"
-#include "backends/cuda/part/kernels/wgmma.cuh"
+#include "backends/cuda/part/kernels/product_wide_tiles.cuh"
 
 namespace argent::cuda {
-
-struct WideArgs {
-  PartArgs parts[3];
-  const float* factors[3];  // of the parts, by row
-  uint32_t ends[3];         // tiles of weight rows of the parts up to this one
-  uint32_t n_parts, n_chunks, n_rows;
-  uint32_t n_columns, width;  // tiles of activation rows, and rows of one
-  uint32_t groups, slices;    // teams: groups of 64 weight rows by slices of columns
-  uint32_t each, rest;        // units of a share; so many shares have one more
-  WideRows rows{nullptr, 0, 0};
-  bool glu, gelu;  // parts 0 and 1 are gate and up of one y: half of the groups each
-};
-
-// Runs of 64 columns of one tile.
-struct Segment {
-  uint32_t tile, begin, end;
-};
-// What is left of a share of the units.
-struct Share {
-  uint32_t unit, end, n_chunks;
-  __device__ __forceinline__ Share(const WideArgs& args, uint32_t share) : n_chunks(args.n_chunks) {
-    unit = first(args, share), end = first(args, share + 1);
-  }
-  static __device__ __forceinline__ uint32_t first(const WideArgs& args, uint32_t share) {
-    return share * args.each + min(share, args.rest);
-  }
-  __device__ __forceinline__ bool next(Segment& s) {
-    if (unit >= end) return false;
-    s.tile = unit / n_chunks, s.begin = unit - s.tile * n_chunks, s.end = min(n_chunks, s.begin + end - unit);
-    unit += s.end - s.begin;
-    return true;
-  }
-};
-// A slice's columns of a segment: there are one or two.
-__device__ __forceinline__ Segment slice_of(const Segment& s, uint32_t slice, uint32_t slices) {
-  const uint32_t n = s.end - s.begin;
-  if (slices == 1) return s;
-  return {s.tile, s.begin + (slice ? n / 2 : 0), slice ? s.end : s.begin + n / 2};
-}
-
-// The sizes of a kernel of kTeams teams and up to kMost rows of activations.
-template <Format F, uint32_t kTeams, uint32_t kMost>
-struct WideShape {
-  static constexpr uint32_t kWarps = 4 * kTeams, kStage = kMost * 128, kRoom = 227 * 1024 - 2048;
-  static constexpr uint32_t kPieces = 8;                              // eights of columns that teams exchange at a time
-  static constexpr uint32_t kExchange = kTeams / 2 * kPieces * 2048;  // bytes: 16 a thread and eight columns
-  static constexpr __host__ __device__ uint32_t weights(uint32_t steps) { return kWarps * steps * StepBytes<F>::kAll; }
-  static constexpr uint32_t kSteps = weights(3) + (kMost <= 64 ? 6 : 4) * kStage + kExchange <= kRoom ? 3 : 2;
-  static constexpr uint32_t kFit = (kRoom - kExchange - weights(kSteps)) / kStage;
-  static constexpr uint32_t kMostStages = kMost <= 64 ? 8 : 4;
-  static constexpr uint32_t kStages = kFit > kMostStages ? kMostStages : kFit / 2 * 2;
-  static constexpr uint32_t kShared = 1024 + kStages * kStage + weights(kSteps) + kExchange;
-  static_assert(kStages >= 2);
-};
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -89,11 +35,11 @@ __device__ __forceinline__ uint32_t load_flag(const uint32_t* flag) {
 }
 
 // acc += a chunk's product. Only the last 16 columns' is on its way when this returns; used: the barrier of the chunk
-// before, where there is one and the thread arrives there. 16 columns at a time: a warp waits where it starts an
-// instruction while another of its own runs, and converts the next weights meanwhile.
-template <Format F, uint32_t kWidth, uint32_t kRegisters>
+// before, where there is one and the thread arrives there; look() sees to the next one. 16 columns at a time: a warp
+// waits where it starts an instruction while another of its own runs, and converts the next weights meanwhile.
+template <Format F, uint32_t kWidth, uint32_t kRegisters, class Look>
 __device__ __forceinline__ void multiply_chunk(float (&acc)[kRegisters], const typename HalfWeights<F>::Chunk& k,
-                                               uint32_t operand, uint32_t used) {
+                                               uint32_t operand, uint32_t used, const Look& look) {
   uint32_t f[4][4];
   const auto part = [&]<uint32_t kPart>() {
     HalfWeights<F>::template convert<kPart>(k, f[kPart]);
@@ -105,6 +51,7 @@ __device__ __forceinline__ void multiply_chunk(float (&acc)[kRegisters], const t
   part.template operator()<0>();
   if (used) barrier_arrive(used);
   part.template operator()<1>();
+  look();
   part.template operator()<2>();
   part.template operator()<3>();
 }
@@ -113,8 +60,10 @@ __device__ __forceinline__ void multiply_chunk(float (&acc)[kRegisters], const t
 struct StageWalk {
   uint32_t barrier, operand, parity = 0, used = 0;
   uint32_t first_barrier, first_operand, end_barrier;
+  bool arrives;        // the lane does so for its warp
+  bool ready = false;  // the stage was seen to be full
   template <uint32_t kEmpty, uint32_t kStage>
-  __device__ __forceinline__ void next(bool arrives) {
+  __device__ __forceinline__ void next() {
     used = arrives ? barrier + kEmpty : 0;
     barrier += 8, operand += kStage / 16;
     if (barrier == end_barrier) barrier = first_barrier, operand = first_operand, parity ^= 1;
@@ -126,9 +75,11 @@ template <Format F, uint32_t kWidth, uint32_t kEmpty, uint32_t kStage, uint32_t 
 __device__ __forceinline__ void multiply_step(float (&acc)[kRegisters], const HalfWeights<F>& w, uint32_t begin,
                                               uint32_t end, StageWalk& walk) {
   const auto one = [&](const typename HalfWeights<F>::Chunk& k) {
-    barrier_wait(walk.barrier, walk.parity);
-    multiply_chunk<F, kWidth>(acc, k, walk.operand, walk.used);
-    walk.template next<kEmpty, kStage>(w.lane == 0);
+    if (!walk.ready) barrier_wait(walk.barrier, walk.parity);
+    multiply_chunk<F, kWidth>(acc, k, walk.operand, walk.used, [&] {
+      walk.template next<kEmpty, kStage>();
+      walk.ready = barrier_is_done(walk.barrier, walk.parity);  // its latency passes beside products
+    });
   };
   typename HalfWeights<F>::Chunk k[2];
   k[0] = w.chunk(begin);
@@ -141,10 +92,13 @@ __device__ __forceinline__ void multiply_step(float (&acc)[kRegisters], const Ha
     return;
   }
 #pragma unroll 1
-  for (uint32_t c = begin; c < end; ++c) {
-    k[1] = k[0];
-    if (c + 1 < end) k[0] = w.chunk(c + 1);
+  for (uint32_t c = begin;; c += 2) {  // a chunk beyond the end is loaded and not used
+    k[1] = w.chunk((c + 1) % kStepChunks);
+    one(k[0]);
+    if (c + 1 >= end) return;
+    k[0] = w.chunk((c + 2) % kStepChunks);
     one(k[1]);
+    if (c + 2 >= end) return;
   }
 }
 template <Format F, uint32_t kMost, uint32_t kEmpty>
@@ -176,12 +130,6 @@ __device__ __forceinline__ void multiply_step(uint32_t width, float (&acc)[kMost
 #undef ARGENT_WIDE
 }
 
-// As activate(), within a few units of the last place: products of f16 are off by more.
-__device__ __forceinline__ float quick_activate(float x, bool is_gelu) {
-  const float of = is_gelu ? x * (x * x * 0.044715f + 1.0f) * 1.5957691216f : x;
-  return __fdividef(x, 1.0f + __expf(-of));
-}
-
 #endif
 
 template <Format F, uint32_t kTeams, uint32_t kMost>
@@ -195,8 +143,10 @@ __global__ void __launch_bounds__(128 * (kTeams + 1), 1) wide_kernel(const __gri
   uint8_t* const weights = stages + kStages * Shape::kStage;
   float4* const exchange = reinterpret_cast<float4*>(weights + Shape::weights(kSteps));
 
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, team = warp / 4;
-  const uint32_t groups = args.groups, slices = args.slices, n_shares = gridDim.x, share = n_shares - 1 - blockIdx.x;
+  // The shuffle tells the compiler that a warp agrees: a launch is 1 to 2 us shorter (6 of 41 of Q6_K's down).
+  const uint32_t lane = threadIdx.x % 32, warp = __shfl_sync(~0u, threadIdx.x / 32, 0), team = warp / 4;
+  const uint32_t groups = args.groups, slices = args.slices;
+  const uint32_t n_shares = gridDim.x, share = n_shares - 1 - blockIdx.x;
   const uint32_t of_slice = kStages / slices;  // stages
   const uint32_t full = shared_address(barriers);
   constexpr uint32_t kEmpty = 8 * kStages;  // after the barrier of the same stage
@@ -232,23 +182,11 @@ __global__ void __launch_bounds__(128 * (kTeams + 1), 1) wide_kernel(const __gri
   } else {
     set_registers<true, kTeams == 2 ? 240 : 112>();
     const uint32_t group = team % groups, slice = team / groups, thread = threadIdx.x % 128;
-    // Where the warp's 16 rows of a tile are.
     const auto place = [&](uint32_t tile, uint32_t& index, uint32_t& panel) {
-      uint32_t row_tile = args.n_columns == 1 ? tile : tile / args.n_columns;
-      const uint32_t half = groups / 2;
-      if (args.glu) {
-        index = group >= half, panel = 4 * (row_tile * half + group - index * half) + warp % 4;
-      } else {
-        index = 0;
-        while (index + 1 < args.n_parts && row_tile >= args.ends[index]) ++index;
-        if (index) row_tile -= args.ends[index - 1];
-        panel = 4 * (row_tile * groups + group) + warp % 4;
-      }
+      panel_of(args, tile, group, warp % 4, index, panel);
     };
     // A panel beyond the last is the last: its sums are not stored.
-    const auto there = [&](uint32_t index, uint32_t panel) {
-      return min(panel, (args.parts[index].n_out + kPanelRows - 1) / kPanelRows - 1);
-    };
+    const auto there = [&](uint32_t index, uint32_t panel) { return min(panel, last_panel(args.parts[index])); };
 
     uint8_t* const ring = weights + warp * kSteps * StepBytes<F>::kAll;
     Share ahead(args, share);
@@ -291,6 +229,7 @@ __global__ void __launch_bounds__(128 * (kTeams + 1), 1) wide_kernel(const __gri
     walk.first_barrier = walk.barrier = full + 8 * slice * of_slice, walk.end_barrier = walk.barrier + 8 * of_slice;
     walk.operand = swizzled_operand(shared_address(stages) + slice * of_slice * Shape::kStage);
     walk.first_operand = walk.operand;
+    walk.arrives = lane == 0;
     uint32_t slot = 0;
     for (Segment s; left.next(s);) {
       uint32_t index, panel;
@@ -317,6 +256,11 @@ __global__ void __launch_bounds__(128 * (kTeams + 1), 1) wide_kernel(const __gri
       wgmma_wait<0>();
       if (walk.used) barrier_arrive(walk.used);
       walk.used = 0;
+
+      if (args.ranks > 1) {
+        store_together<kTeams, kMost>(args, s.tile, acc, reinterpret_cast<float4*>(stages));
+        return;
+      }
 
       // Slices meet in the first, a piece at a time.
       const uint32_t eights = args.width / 8;
@@ -398,8 +342,8 @@ __global__ void __launch_bounds__(128 * (kTeams + 1), 1) wide_kernel(const __gri
         }
       }
 
-      // What the scales were multiplied with comes off; four eights of columns at a time, here and below, so that their
-      // loads are on their way together. Columns beyond the width are anything.
+      // Scales come off; four eights of columns at a time, here and below, so that their loads are on their way
+      // together. Columns beyond the width are anything.
       const uint32_t first_row = args.n_columns == 1 ? 0 : s.tile % args.n_columns * args.width;  // of activations
       const float2* const inverse = reinterpret_cast<const float2*>(args.rows.inverse + first_row) + lane % 4;
 #pragma unroll
@@ -410,9 +354,8 @@ __global__ void __launch_bounds__(128 * (kTeams + 1), 1) wide_kernel(const __gri
         for (uint32_t i = 0; i < 4; ++i) by[i] = inverse[4 * (first + i)];
 #pragma unroll
         for (uint32_t i = 0; i < 16; ++i) {
-          const float up = __int_as_float((254 << 23) - __float_as_int(factor[i / 2 % 2]));  // 1 / the power of two
           float& a = acc[4 * first + i];
-          a = __fmul_rn(__fmul_rn(__fmul_rn(a, 0x1p24f), up), i % 2 ? by[i / 4].y : by[i / 4].x);
+          a = unscaled(a, factor[i / 2 % 2], i % 2 ? by[i / 4].y : by[i / 4].x);
         }
       }
       const uint32_t row = panel * kPanelRows + lane / 4, column = first_row + 2 * (lane % 4);  // of acc[0]
@@ -478,6 +421,32 @@ __global__ void __launch_bounds__(128 * (kTeams + 1), 1) wide_kernel(const __gri
 #endif
 }
 
+inline constexpr uint32_t kMostRanks = 8;
+
+// Clusters of so many CTAs that run at once.
+template <Format F, uint32_t kTeams, uint32_t kMost>
+uint32_t clusters_of(uint32_t ranks) {
+  static const std::array<uint32_t, kMostRanks + 1> all = [] {
+    std::array<uint32_t, kMostRanks + 1> of = {};
+    for (uint32_t n = 2; n <= kMostRanks; ++n) {
+      cudaLaunchAttribute cluster = {};
+      cluster.id = cudaLaunchAttributeClusterDimension, cluster.val.clusterDim = {n, 1, 1};
+      cudaLaunchConfig_t config = {};
+      config.gridDim = dim3(n * kMostShares), config.blockDim = dim3(128 * (kTeams + 1));
+      config.dynamicSmemBytes = WideShape<F, kTeams, kMost>::kShared, config.attrs = &cluster, config.numAttrs = 1;
+      int clusters = 0;
+      const cudaError_t error = cudaOccupancyMaxActiveClusters(
+          &clusters, reinterpret_cast<const void*>(wide_kernel<F, kTeams, kMost>), &config);
+      if (error == cudaSuccess)
+        of[n] = uint32_t(clusters);
+      else
+        cudaGetLastError();
+    }
+    return of;
+  }();
+  return all[ranks];
+}
+
 template <Format F, uint32_t kTeams, uint32_t kMost>
 void start_wide(Launch& launch, WideArgs& args, uint32_t groups, uint32_t slices) {
   const void* const kernel = reinterpret_cast<const void*>(wide_kernel<F, kTeams, kMost>);
@@ -491,12 +460,27 @@ void start_wide(Launch& launch, WideArgs& args, uint32_t groups, uint32_t slices
   uint32_t tiles = 0;
   for (uint32_t i = 0; i < (args.glu ? 1 : args.n_parts); ++i)
     args.ends[i] = tiles += ((args.parts[i].n_out + kPanelRows - 1) / kPanelRows + panels - 1) / panels;
-  const uint32_t n_units = tiles * args.n_columns * args.n_chunks;
+  tiles *= args.n_columns;
+  const uint32_t n_units = tiles * args.n_chunks;
   // Less than a few units are not worth a CTA.
   const uint32_t most = (n_units + 4 * slices - 1) / (4 * slices);
   const uint32_t grid = std::min({uint32_t(n_multiprocessors), kMostShares, most});
+  // Cycles of a unit and of the end of a tile, as measured on the H200; between shares it is longer than in a cluster.
+  // A function of the kernel alone, not of the rows: it decides the order of sums. Of several tiles of 256 activation
+  // rows clusters were slower (o of the 7B, 512 rows: 37 us and not 32).
+  constexpr uint32_t kEnd = 36 * kMost, kApart = kEnd + (kMost <= 64 ? 7000 : 2000 + 28 * kMost);
+  const uint32_t unit = kMost <= 64 ? groups * (130 + 2 * kMost) : 200 + 4 * kMost;
+  uint64_t least = uint64_t(n_units) * unit / grid + kApart;
+  args.ranks = 1;
+  for (uint32_t ranks = 2; args.n_columns == 1 && ranks <= kMostRanks; ++ranks) {
+    const uint32_t chunks = (args.n_chunks + ranks - 1) / ranks;
+    const uint64_t cycles = uint64_t(chunks) * unit + kEnd / ranks;
+    if (chunks < 2 * slices || cycles >= least || tiles > clusters_of<F, kTeams, kMost>(ranks)) continue;
+    args.ranks = ranks, least = cycles;
+  }
   args.each = n_units / grid, args.rest = n_units % grid;
-  start(launch, "products", wide_kernel<F, kTeams, kMost>, dim3(grid), dim3(128 * (kTeams + 1)), kShared, args);
+  start_clusters(launch, "products", wide_kernel<F, kTeams, kMost>, args.ranks,
+                 dim3(args.ranks == 1 ? grid : tiles * args.ranks), dim3(128 * (kTeams + 1)), kShared, args);
 }
 
 // All rows of a product, where wide(); instantiated in product_wide_*.cu.

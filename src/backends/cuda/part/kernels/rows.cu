@@ -9,8 +9,11 @@
 // may have any width and alignment, and 32 lanes hold a group of Q8. Rows, and groups of more than 512, have a CTA each
 // and one barrier a norm; heads have a warp each and none. The order of a sum depends on the width alone (warp.cuh), so
 // a row's result never depends on the others.
+#include <cuda_fp16.h>
+
 #include "backends/cuda/part/kernels/kernels.h"
 #include "backends/cuda/part/kernels/launch.cuh"
+#include "backends/cuda/part/kernels/product_rows.cuh"
 #include "backends/cuda/part/kernels/quantize.cuh"
 #include "backends/cuda/part/kernels/warp.cuh"
 
@@ -22,16 +25,48 @@ constexpr uint32_t kHeadWarps = 4;   // groups of a CTA where a warp has one
 constexpr uint32_t kMostHead = 512;  // elements of a group that one warp holds
 
 struct Operands {
-  const float *a, *b, *r;  // b and r may be null
-  const float *w, *w2;     // null: no weight
-  float *s, *y;            // s: a + b, or what the second norm reads; either may be null
-  Q8 q;                    // of y
-  uint64_t n_groups;       // of all rows
+  const float *a, *b, *r;        // b and r may be null
+  const float *w, *w2;           // null: no weight
+  float *s, *y;                  // s: a + b, or what the second norm reads; either may be null
+  Q8 q;                          // of y
+  WideRows rows{nullptr, 0, 0};  // of y; x is null where q is the form
+  uint64_t n_groups;             // of all rows
   uint32_t group, groups_of_row;
   uint32_t n_w, n_w2;  // weights repeat along the row
   float eps, eps2;
   bool again;  // there is a second norm
 };
+
+// A row of f16, held by a CTA: element 32 k + lane of those from `begin` on is x[k] of a lane. The same bits as
+// wide_rows() makes.
+template <uint32_t kPer>
+__device__ __forceinline__ void store_wide(const WideRows& to, uint32_t row, uint32_t n, uint32_t begin,
+                                           const float (&x)[kPer], uint32_t (&most_of_warp)[kMostWarps]) {
+  const uint32_t lane = threadIdx.x % kLanes;
+  uint32_t most = 0;
+#pragma unroll
+  for (uint32_t k = 0; k < kPer; ++k) most = max(most, begin + k * kLanes < n ? __float_as_uint(x[k]) & 0x7fffffff : 0);
+  most = __reduce_max_sync(kAllLanes, most);
+  if (lane == 0) most_of_warp[threadIdx.x / kLanes] = most;
+  if (row == 0)
+    for (uint32_t i = threadIdx.x; i < kMostShares * kShareFlags; i += blockDim.x) to.flags[i] = 0;
+  __syncthreads();
+  const RowScale of(__reduce_max_sync(kAllLanes, lane < blockDim.x / kLanes ? most_of_warp[lane] : 0));
+  if (threadIdx.x == 0) to.inverse[row] = of.inverse;
+  const auto scaled = [&](uint32_t k) { return of.finite && begin + k * kLanes < n ? x[k] * of.scale : 0.0f; };
+  // Neighbours of 32 bits are columns c and c + 2, of lanes that differ in bit 1: one of them has those of k, the other
+  // those of k + 1.
+  const bool second = lane & 2;
+#pragma unroll
+  for (uint32_t k = 0; k < kPer; k += 2) {
+    const float a = scaled(k), b = scaled(k + 1), other = __shfl_xor_sync(kAllLanes, second ? a : b, 2);
+    const __half2 pair = second ? __floats2half2_rn(other, b) : __floats2half2_rn(a, other);
+    const uint32_t column = begin + (k + second) * kLanes + (lane & ~2u), chunk = column / kWideChunk;
+    if (chunk * kWideChunk < n)  // columns beyond n are zero
+      reinterpret_cast<__half2*>(
+          wide_unit(to, row, chunk, column % kWideChunk / 16 * 2 + column % 2))[column % 16 / 4] = pair;
+  }
+}
 
 template <uint32_t kPer, bool kOwnWarp>
 __global__ void __launch_bounds__(kOwnWarp ? kHeadWarps* kLanes : kMostThreads) norm_kernel(const Operands o) {
@@ -122,12 +157,17 @@ __global__ void __launch_bounds__(kOwnWarp ? kHeadWarps* kLanes : kMostThreads) 
 #pragma unroll
     for (uint32_t k = 0; k < kPer; ++k)
       if (begin + k * kLanes < o.group) store_quantized(o.q, uint32_t(at), begin / kLanes + k, x[k]);
+  if constexpr (!kOwnWarp) {
+    __shared__ uint32_t most_of_warp[kMostWarps];
+    if (o.rows.x != nullptr) store_wide(o.rows, uint32_t(at), o.group, begin, x, most_of_warp);
+  }
 }
 
 void launch_norm(Launch& launch, const char* name, const Norm& n, Operands o) {
   o.group = n.group, o.groups_of_row = n.width / n.group, o.n_groups = uint64_t(n.n_rows) * o.groups_of_row;
   o.w = n.w, o.n_w = n.w == nullptr ? 1 : n.n_w, o.eps = n.eps;
   if (o.n_groups == 0) return;
+  if (o.q.q != nullptr && wide(launch, n.n_rows)) o.rows = WideRows(o.q.q, n.n_rows, n.width), o.q = {};
   if (n.group != n.width && n.group <= kMostHead) {
     const uint32_t grid = uint32_t((o.n_groups + kHeadWarps - 1) / kHeadWarps);
     start(launch, name, n.group <= 128 ? norm_kernel<4, true> : norm_kernel<16, true>, grid, kHeadWarps * kLanes, 0, o);
