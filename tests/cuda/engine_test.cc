@@ -18,7 +18,7 @@ std::vector<Request> requests() {
   return all;
 }
 
-TEST(CudaEngine, AStepAheadGivesTheSameTexts) {
+TEST(CudaModels, StepsAheadGiveTheSameTexts) {
   for (const char* arch : {"llama", "gemma3"}) {
     EngineOptions options = options_for("cuda:0");
     options.n_sequences = 8;
