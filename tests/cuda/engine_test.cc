@@ -4,20 +4,6 @@
 namespace argent::test {
 namespace {
 
-std::vector<Request> requests() {
-  std::vector<Request> all;
-  for (uint32_t i = 0; i < 5; ++i) {
-    Request r{text(3 + 7 * i, i + 1)};
-    r.n = 20 + 13 * i;  // they end one after the other
-    r.params.seed = i;
-    if (i % 2) r.params.temperature = 1;
-    if (i == 3) r.params.repeat_penalty = 1.3f;
-    if (i == 4) r.params.presence_penalty = 0.7f, r.params.frequency_penalty = 0.2f;
-    all.push_back(std::move(r));
-  }
-  return all;
-}
-
 TEST(CudaModels, StepsAheadGiveTheSameTexts) {
   for (const char* arch : {"llama", "gemma3"}) {
     EngineOptions options = options_for("cuda:0");
@@ -28,8 +14,9 @@ TEST(CudaModels, StepsAheadGiveTheSameTexts) {
       options.run_ahead = ahead;
       const auto engine = open(TinyModel(arch), options);
       ASSERT_TRUE(engine);
-      texts[ahead] = generate(*engine, requests());
-      for (const Request& r : requests()) texts[ahead].push_back(generate(*engine, r));  // alone, begun from the cache
+      texts[ahead] = generate(*engine, mixed_requests());
+      for (const Request& r : mixed_requests())
+        texts[ahead].push_back(generate(*engine, r));  // alone, begun from the cache
     }
     for (size_t i = 0; i < texts[0].size(); ++i) {
       const auto [a, b] = std::mismatch(texts[0][i].begin(), texts[0][i].end(), texts[1][i].begin(), texts[1][i].end());

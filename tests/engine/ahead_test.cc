@@ -58,20 +58,6 @@ class AheadBackend final : public Backend {
   uint64_t n_fed_ = 0;
 };
 
-std::vector<Request> requests() {
-  std::vector<Request> all;
-  for (uint32_t i = 0; i < 5; ++i) {
-    Request r{text(3 + 7 * i, i + 1)};
-    r.n = 20 + 13 * i;  // they end one after the other
-    r.params.seed = i;
-    if (i % 2) r.params.temperature = 1;
-    if (i == 3) r.params.repeat_penalty = 1.3f;
-    if (i == 4) r.params.presence_penalty = 0.7f, r.params.frequency_penalty = 0.2f;
-    all.push_back(std::move(r));
-  }
-  return all;
-}
-
 TEST(StepsAhead, TextsAreTheSame) {
   for (const char* arch : {"llama", "gemma3"}) {
     EngineOptions options = options_for("cpu");
@@ -83,8 +69,8 @@ TEST(StepsAhead, TextsAreTheSame) {
       const AheadBackend& seen = *backend;
       const auto engine = open(TinyModel(arch), options, std::move(backend));
       ASSERT_TRUE(engine);
-      texts[ahead] = generate(*engine, requests());
-      for (const Request& r : requests()) texts[ahead].push_back(generate(*engine, r));
+      texts[ahead] = generate(*engine, mixed_requests());
+      for (const Request& r : mixed_requests()) texts[ahead].push_back(generate(*engine, r));
       EXPECT_EQ(seen.n_fed() > 0, ahead);
     }
     for (size_t i = 0; i < texts[0].size(); ++i) EXPECT_EQ(texts[0][i], texts[1][i]) << arch << ", text " << i;

@@ -93,6 +93,20 @@ struct Request {
   SampleParams params = {};
   size_t n = 16;
 };
+// Greedy ones and drawn ones, with penalties, of different lengths.
+inline std::vector<Request> mixed_requests() {
+  std::vector<Request> all;
+  for (uint32_t i = 0; i < 5; ++i) {
+    Request r{text(3 + 7 * i, i + 1)};
+    r.n = 20 + 13 * i;  // they end one after the other
+    r.params.seed = i;
+    if (i % 2) r.params.temperature = 1;
+    if (i == 3) r.params.repeat_penalty = 1.3f;
+    if (i == 4) r.params.presence_penalty = 0.7f, r.params.frequency_penalty = 0.2f;
+    all.push_back(std::move(r));
+  }
+  return all;
+}
 inline std::vector<std::vector<int32_t>> generate(Engine& engine, const std::vector<Request>& requests) {
   std::map<SequenceId, size_t> of;
   std::vector<std::vector<int32_t>> answers(requests.size());
