@@ -16,7 +16,7 @@ using test::TinyShape;
 // An activation whose last bit differs may round to another int8, which is 1/254 of its group's largest, and every
 // layer adds some; steps of many rows may round factors to half.
 constexpr Tolerance kModel{"activations that round to another int8, through all layers", 5e-2, 5e-2};
-// Products of more rows take halves: the reference, what it has.
+// Products of more rows are of halves, here and in the reference.
 constexpr uint32_t kInt8Rows = 16;
 constexpr double kModelNmse = 5e-4;  // the same over all logits: squared errors by squared logits
 

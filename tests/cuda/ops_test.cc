@@ -50,7 +50,7 @@ std::vector<Case> chosen() {
   return some;
 }
 
-// Products of more than kProductRows rows take activations as halves: the reference, what it has.
+// Products of more than kProductRows rows are of halves, in the reference too.
 BackendOptions native(KvType kv = KvType::f16) {
   BackendOptions options = backend_options(ActivationMode::native, kv);
   options.int8_rows = kProductRows;
